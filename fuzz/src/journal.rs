@@ -1,11 +1,12 @@
 //! Media of a journal as short inputs: flags, blocks of the ring, then pieces: block (one byte),
-//! length (two bytes), bytes. Blocks 0 and 1 are the superblocks; what is not said is zeros.
+//! length (two bytes), bytes. The first and the last block are the superblocks; what is
+//! not said is zeros.
 
 use std::sync::Arc;
 
 use steadfast_intent_log::testing::MemoryMedium;
 use steadfast_journal::testing::seal;
-use steadfast_journal::{Attributes, Change, Journal, Options, Outcome, Record};
+use steadfast_journal::{Attributes, Change, Journal, Options, Outcome, Record, Settled, Stamp};
 
 const BLOCK_BYTES: usize = 4096;
 /// Blocks of the ring, at the most.
@@ -39,7 +40,9 @@ pub fn expand(input: &[u8]) -> Option<(Vec<u8>, bool)> {
         let opened = Journal::on_medium(Arc::clone(&medium) as _, &options(), UUID).ok()?;
         let of_new = medium.image();
         drop(opened);
-        image[..2 * BLOCK_BYTES].copy_from_slice(&of_new[..2 * BLOCK_BYTES]);
+        for block in [0, image.len() - BLOCK_BYTES] {
+            image[block..block + BLOCK_BYTES].copy_from_slice(&of_new[block..block + BLOCK_BYTES]);
+        }
     }
     Some((image, is_forged))
 }
@@ -51,7 +54,7 @@ pub fn options() -> Options {
 
 /// The input of a journal with some records.
 pub fn sample(is_closed: bool) -> Vec<u8> {
-    let ring_blocks = 6;
+    let ring_blocks = 10;
     let medium = Arc::new(MemoryMedium::new((2 + ring_blocks) * BLOCK_BYTES));
     let (journal, _) =
         Journal::on_medium(Arc::clone(&medium) as _, &options(), UUID).expect("it is empty");
@@ -77,8 +80,15 @@ pub fn sample(is_closed: bool) -> Vec<u8> {
         let sequence = journal.append(&record).expect("there is room");
         if number == 1 {
             journal.stable([sequence]);
-            let outcome = Outcome { handle: b"h".to_vec(), ..Outcome::default() };
+        }
+        if number == 2 {
+            let after = Some(Stamp { size: 9, ..Stamp::default() });
+            let outcome = Outcome { handle: b"h".to_vec(), after, ..Outcome::default() };
             journal.note_outcome(sequence, outcome).expect("there is room");
+            journal.bypass(b"f").expect("memory");
+        }
+        if number == 4 {
+            journal.settled([sequence], Settled::Refused);
         }
         if number % 2 == 1 {
             journal.sync(sequence).expect("memory");
@@ -92,7 +102,8 @@ pub fn sample(is_closed: bool) -> Vec<u8> {
     for (block, bytes) in image.chunks(BLOCK_BYTES).enumerate() {
         let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         // Of a superblock the checksum is made right again.
-        let length = if block < 2 { length.min(200) } else { length };
+        let is_superblock = block == 0 || block == 1 + ring_blocks;
+        let length = if is_superblock { length.min(200) } else { length };
         if length > 0 {
             input.push(block as u8);
             input.extend_from_slice(&(length as u16).to_le_bytes());

@@ -73,12 +73,15 @@ fn a_journal_is_listed_verified_and_discarded() {
     let error = refused(&["discard", place]);
     assert!(error.contains("2 changes") && error.contains("--yes"), "{error}");
     assert_eq!(told(&["discard", place, "--file", "/b", "--yes"]), "discarded 1 change\n");
+    // As it is shown.
+    let error = refused(&["discard", place, "--file", "/a\\x1b[31m"]);
+    assert!(error.contains("1 change in"), "{error}");
     let error = refused(&["discard", place, "--file", "/b", "--yes"]);
     assert!(error.contains("no changes of /b"), "{error}");
 
     let ring = directory.path().join("ring");
     let mut bytes = std::fs::read(&ring).unwrap();
-    bytes[8192 + 100] ^= 1;
+    bytes[4096 + 100] ^= 1;
     std::fs::write(&ring, bytes).unwrap();
     let output = run(&["verify", place]);
     let text = String::from_utf8(output.stdout).unwrap();

@@ -7,7 +7,9 @@ use std::time::Duration;
 use steadfast_intent_log::Medium;
 
 use crate::errors::OpenError;
-use crate::file::{FileMedium, MANIFEST, Place, io_error, owner, ring_path};
+use crate::file::{
+    FileMedium, Place, io_error, is_marked_as_bypassed, owner, read_manifest, ring_path,
+};
 use crate::format::Sequence;
 use crate::index::Index;
 use crate::journal::{Journal, Options};
@@ -121,9 +123,10 @@ fn described(
     index: &Index,
     scanned: Scanned,
 ) -> Look {
-    let lost = scanned.damage.iter().filter_map(|damage| damage.sequences);
-    let doubtful_before = lost.map(|(_, last)| last).max().unwrap_or_default();
-    let doubtful_before = doubtful_before.max(superblock.bypassed.next());
+    let mut doubtful_before = scanned.doubtful_before().max(superblock.bypassed.next());
+    if is_marked_as_bypassed(directory) {
+        doubtful_before = doubtful_before.max(scanned.last.next());
+    }
     Look {
         path: directory.to_owned(),
         owner,
@@ -156,7 +159,7 @@ pub fn look(directory: &Path) -> Result<Look, OpenError> {
 /// When there is none, it is in use, or it cannot be read.
 pub fn verify(directory: &Path) -> Result<Verified, OpenError> {
     // Held until the end, so that no mount begins meanwhile.
-    let _place = Place::open(directory, false, Duration::ZERO)?;
+    let _place = Place::open_to_read(directory)?;
     let found = look_once(directory, None)?;
     let (mut checked_records, mut damaged) = (0, Vec::new());
     for pending in &found.look.pending {
@@ -176,7 +179,7 @@ pub fn verify(directory: &Path) -> Result<Verified, OpenError> {
 }
 
 fn compare(directory: &Path, look: &Look) -> io::Result<ManifestFound> {
-    let bytes = match std::fs::read(directory.join(MANIFEST)) {
+    let bytes = match read_manifest(directory) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(ManifestFound::default());
@@ -201,6 +204,11 @@ fn compare(directory: &Path, look: &Look) -> io::Result<ManifestFound> {
     Ok(found)
 }
 
+/// Whether a record is of a path, as it is or as it is shown ([`manifest::escape`]).
+pub fn is_path(pending: &Pending, path: &[u8]) -> bool {
+    *pending.path == *path || manifest::escape(&pending.path).as_bytes() == path
+}
+
 /// Throws away pending records of a journal that nobody uses: all, or those of one path. Returns
 /// them.
 ///
@@ -215,7 +223,7 @@ pub fn discard(directory: &Path, path: Option<&[u8]>) -> Result<Vec<Pending>, Op
     let (journal, _) = Journal::in_place(place, directory, &options)?;
     let mut discarded = journal.pending();
     if let Some(path) = path {
-        discarded.retain(|pending| *pending.path == *path);
+        discarded.retain(|pending| is_path(pending, path));
     } else {
         journal.acknowledge_damage();
     }

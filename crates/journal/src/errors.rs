@@ -35,8 +35,18 @@ pub enum OpenError {
     #[error("there is no journal that can be read: {0}")]
     Superblock(SuperblockFault),
     /// The ring would be too small, or too large.
-    #[error("a journal needs a ring of at least 16 KiB and at most 1 TiB")]
+    #[error("a journal needs a ring of at least 16 KiB and at most 64 GiB")]
     TooSmall,
+    /// The ring's file is much shorter than its superblock says.
+    #[error(
+        "the ring was cut off: it has {bytes} bytes of {wanted}; too many to make it as long again"
+    )]
+    CutOff {
+        /// What there is.
+        bytes: u64,
+        /// What there should be.
+        wanted: u64,
+    },
     /// A text of the options is too long.
     #[error("the names of server and share and the mount options have at most 1024 bytes each")]
     TooLong,

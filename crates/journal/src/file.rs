@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
 use steadfast_sys::{durable_file, process};
 
 use crate::errors::OpenError;
-use crate::format::{RING_BYTES_MAX, RING_BYTES_MIN, RING_OFFSET};
+use crate::format::{RING_BYTES_MAX, RING_BYTES_MIN, file_bytes};
 use crate::journal::{Journal, Options, Origin};
 use crate::manifest;
 use crate::status::Recovered;
@@ -22,6 +23,8 @@ use crate::superblock::Copies;
 const RING: &str = "ring";
 const LOCK: &str = "lock";
 pub(crate) const MANIFEST: &str = "manifest";
+/// No more is read of it.
+const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 /// Is there if changes were sent around a ring that could not be written any more.
 const BYPASSED: &str = "bypassed";
 /// Blocks of zeros that a new ring is filled with at a time.
@@ -41,16 +44,34 @@ pub(crate) struct FileMedium {
     bytes: u64,
 }
 
+/// Opens an ordinary file. Of anything else in its place, such as a FIFO, it does not wait for another
+/// process.
+fn open_ordinary(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.custom_flags(flags.bits() as i32).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not an ordinary file"))
+}
+
+/// The manifest of a journal.
+pub(crate) fn read_manifest(directory: &Path) -> io::Result<Vec<u8>> {
+    let path = directory.join(MANIFEST);
+    let file = open_ordinary(OpenOptions::new().read(true), OFlags::empty(), &path)?;
+    let mut bytes = Vec::new();
+    file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 impl FileMedium {
     pub(crate) fn open(path: &Path, is_written: bool) -> io::Result<Self> {
-        let flags = if is_written { durable_file::DATA_SYNC.bits() as i32 } else { 0 };
-        let file =
-            OpenOptions::new().read(true).write(is_written).custom_flags(flags).open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an ordinary file"));
-        }
-        Ok(Self { file, bytes: metadata.len() })
+        let mut options = OpenOptions::new();
+        options.read(true).write(is_written);
+        let sync = if is_written { durable_file::DATA_SYNC } else { OFlags::empty() };
+        let file = open_ordinary(&mut options, sync, path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { file, bytes })
     }
 
     /// Makes the file, and writes it through: later writes then change nothing but its data, and
@@ -70,12 +91,16 @@ impl FileMedium {
         file.sync_all()
     }
 
-    /// A file that was cut off is made as long as its superblock says. Returns by how much.
-    fn lengthen(&mut self) -> io::Result<u64> {
+    /// A file that was cut off is made as long as its superblock says. Returns by how much. The superblock
+    /// may be anybody's: it does not fill the disk.
+    fn lengthen(&mut self, path: &Path, ring_bytes_max: u64) -> Result<u64, OpenError> {
         let copies = Copies::read(self);
         let Ok(superblock) = copies.newest() else { return Ok(0) };
-        let wanted = RING_OFFSET + superblock.ring_bytes;
+        let wanted = file_bytes(superblock.ring_bytes);
         let missing = wanted.saturating_sub(self.bytes);
+        if missing > 0 && superblock.ring_bytes > ring_bytes_max {
+            return Err(OpenError::CutOff { bytes: self.bytes, wanted });
+        }
         if missing > 0 {
             // Not a size that is only said: the room must be there.
             rustix::fs::fallocate(
@@ -83,8 +108,9 @@ impl FileMedium {
                 rustix::fs::FallocateFlags::empty(),
                 self.bytes,
                 missing,
-            )?;
-            self.file.sync_all()?;
+            )
+            .map_err(|error| io_error(path)(error.into()))?;
+            self.file.sync_all().map_err(io_error(path))?;
             self.bytes = wanted;
         }
         Ok(missing)
@@ -113,7 +139,7 @@ impl Medium for FileMedium {
 #[derive(Debug)]
 pub(crate) struct Place {
     directory: PathBuf,
-    _lock: File,
+    _lock: Option<File>,
     manifest: Mutex<ManifestState>,
     interval: Duration,
 }
@@ -131,13 +157,26 @@ pub(crate) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ 
 }
 
 fn lock_file(directory: &Path, is_made: bool) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(is_made)
-        .truncate(false)
-        .mode(0o600)
-        .open(directory.join(LOCK))
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(is_made).truncate(false).mode(0o600);
+    open_ordinary(&mut options, OFlags::empty(), &directory.join(LOCK))
+}
+
+/// To look only: the disk may be read-only.
+fn lock_file_to_read(directory: &Path) -> io::Result<Option<File>> {
+    let path = directory.join(LOCK);
+    let opened = match lock_file(directory, false) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            open_ordinary(OpenOptions::new().read(true), OFlags::empty(), &path)
+        }
+        opened => opened,
+    };
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        // Nobody has ever opened it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The process that has locked a journal, as it has written of itself.
@@ -151,30 +190,50 @@ fn owner_in(mut file: &File) -> String {
 
 /// Which process has the journal open, if one has.
 pub(crate) fn owner(directory: &Path) -> io::Result<Option<String>> {
-    let file = match lock_file(directory, false) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(file) = lock_file_to_read(directory)? else { return Ok(None) };
     Ok((!process::lock_exclusively(&file)?).then(|| owner_in(&file)))
 }
 
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK);
     let mut file = lock_file(directory, true).map_err(io_error(&path))?;
-    let mut attempts = 1;
-    while !process::lock_exclusively(&file).map_err(io_error(&path))? {
-        if attempts == LOCK_ATTEMPTS {
-            return Err(OpenError::InUse { path: directory.to_owned(), owner: owner_in(&file) });
-        }
-        attempts += 1;
-        std::thread::sleep(LOCK_PAUSE);
-    }
+    wait_for_lock(directory, &file)?;
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let me = format!("{} ({})\n", std::process::id(), name.trim_end());
     // Only for the message of the next one: the lock is the kernel's.
     let _ = file.set_len(0).and_then(|()| file.write_all(me.as_bytes()));
     Ok(file)
+}
+
+fn wait_for_lock(directory: &Path, file: &File) -> Result<(), OpenError> {
+    let path = directory.join(LOCK);
+    let mut attempts = 1;
+    while !process::lock_exclusively(file).map_err(io_error(&path))? {
+        if attempts == LOCK_ATTEMPTS {
+            return Err(OpenError::InUse { path: directory.to_owned(), owner: owner_in(file) });
+        }
+        attempts += 1;
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Ok(())
+}
+
+/// Makes a directory and those above it. Returns what was made: a crash does not take it back.
+fn make_directories(directory: &Path) -> io::Result<Vec<&Path>> {
+    // The parent of a name without a slash is the empty path.
+    let above = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
+    let mut missing: Vec<&Path> = above.take_while(|path| !path.is_dir()).collect();
+    missing.reverse();
+    for path in &missing {
+        match DirBuilder::new().mode(0o700).create(path) {
+            // Another process was faster; or it is no directory, which is found when it is used.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(missing)
 }
 
 impl Place {
@@ -185,16 +244,26 @@ impl Place {
         interval: Duration,
     ) -> Result<Self, OpenError> {
         if is_made {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(directory)
-                .map_err(io_error(directory))?;
+            make_directories(directory).map_err(io_error(directory))?;
         } else if !has_ring(directory)? {
             return Err(OpenError::Missing(directory.to_owned()));
         }
         let lock = lock(directory)?;
         let manifest = Mutex::new(ManifestState::default());
+        Ok(Self { directory: directory.to_owned(), _lock: Some(lock), manifest, interval })
+    }
+
+    /// Locks a directory whose ring is only read. Its disk may be read-only.
+    pub(crate) fn open_to_read(directory: &Path) -> Result<Self, OpenError> {
+        if !has_ring(directory)? {
+            return Err(OpenError::Missing(directory.to_owned()));
+        }
+        let lock = lock_file_to_read(directory).map_err(io_error(directory))?;
+        if let Some(file) = &lock {
+            wait_for_lock(directory, file)?;
+        }
+        let manifest = Mutex::new(ManifestState::default());
+        let interval = Duration::ZERO;
         Ok(Self { directory: directory.to_owned(), _lock: lock, manifest, interval })
     }
 
@@ -232,6 +301,10 @@ pub(crate) fn ring_path(directory: &Path) -> PathBuf {
     directory.join(RING)
 }
 
+pub(crate) fn is_marked_as_bypassed(directory: &Path) -> bool {
+    std::fs::symlink_metadata(directory.join(BYPASSED)).is_ok()
+}
+
 /// Whether there is a ring. One that cannot be looked at, or is a link to a disk that is not there, is one:
 /// no other is made in its place.
 fn has_ring(directory: &Path) -> Result<bool, OpenError> {
@@ -261,6 +334,32 @@ impl Journal {
         Ok((journal, recovered))
     }
 
+    /// Opens the journal in a directory to read it, on a disk that may be read-only: to list it, or to
+    /// replay it to another place. Nothing is written: nothing can be appended, and what is settled is
+    /// so in memory alone.
+    ///
+    /// # Errors
+    /// When another process has it open, there is none, or it cannot be read.
+    pub fn open_read_only(directory: &Path) -> Result<(Self, Recovered), OpenError> {
+        let place = Place::open_to_read(directory)?;
+        let path = ring_path(directory);
+        let medium = FileMedium::open(&path, false).map_err(io_error(&path))?;
+        let copies = Copies::read(&medium);
+        let found = copies.newest().map_err(OpenError::Superblock)?;
+        let mut options = Options::new("", "");
+        options.server.clone_from(&found.server);
+        options.share.clone_from(&found.share);
+        options.mount_options.clone_from(&found.mount_options);
+        let missing = file_bytes(found.ring_bytes).saturating_sub(medium.bytes);
+        let is_bypassed = is_marked_as_bypassed(directory);
+        let origin = Origin { may_be_made: false, is_read_only: true, is_bypassed };
+        let (mut journal, mut recovered) =
+            Self::attach(Arc::new(medium), &options, [0; 16], origin)?;
+        journal.place = Some(place);
+        recovered.cut_off_bytes = missing;
+        Ok((journal, recovered))
+    }
+
     pub(crate) fn in_place(
         place: Place,
         directory: &Path,
@@ -268,11 +367,11 @@ impl Journal {
     ) -> Result<(Self, Recovered), OpenError> {
         let path = ring_path(directory);
         let mut medium = FileMedium::open(&path, true).map_err(io_error(&path))?;
-        let cut_off_bytes = medium.lengthen().map_err(io_error(&path))?;
+        let cut_off_bytes = medium.lengthen(&path, options.ring_bytes.max(Options::RING_BYTES))?;
         let (mut journal, mut recovered) = {
             let mark = directory.join(BYPASSED);
-            let is_bypassed = std::fs::symlink_metadata(&mark).is_ok();
-            let origin = Origin { may_be_made: false, is_bypassed };
+            let is_bypassed = is_marked_as_bypassed(directory);
+            let origin = Origin { may_be_made: false, is_read_only: false, is_bypassed };
             let opened = Self::attach(Arc::new(medium), options, [0; 16], origin)?;
             if is_bypassed {
                 // The superblocks say it now.
@@ -295,17 +394,32 @@ fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
     let temporary = path.with_extension("new");
     let mut uuid = [0; 16];
     process::random_bytes(&mut uuid).map_err(io_error(path))?;
-    let filled = FileMedium::fill(&temporary, RING_OFFSET + ring_bytes);
+    let filled = FileMedium::fill(&temporary, file_bytes(ring_bytes));
     if let Err(error) = filled {
         // What was written of it takes the room that was too little.
         let _ = std::fs::remove_file(&temporary);
         return Err(io_error(path)(error));
     }
     let medium = FileMedium::open(&temporary, true).map_err(io_error(&temporary))?;
-    let origin = Origin { may_be_made: true, is_bypassed: false };
+    let origin = Origin { may_be_made: true, is_read_only: false, is_bypassed: false };
     let (journal, _) = Journal::attach(Arc::new(medium), options, uuid, origin)?;
     journal.close().map_err(|failed| OpenError::Medium(failed.why))?;
     std::fs::rename(&temporary, path)
         .and_then(|()| durable_file::sync_directory_of(path))
         .map_err(io_error(path))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_that_are_made_are_known_so_that_they_are_flushed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (a, b) = (directory.path().join("a"), directory.path().join("a/b"));
+        assert_eq!(make_directories(&b).unwrap(), [&a, &b]);
+        assert!(b.is_dir());
+        assert!(make_directories(&b).unwrap().is_empty());
+    }
 }

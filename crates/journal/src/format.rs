@@ -1,8 +1,8 @@
 //! Where things are in the ring file, and the header of a frame.
 //!
 //! ```text
-//! 0              4 KiB            8 KiB                                  8 KiB + ring bytes
-//! | superblock A | superblock B | ring: batch batch batch … (round and round) |
+//! 0              4 KiB                                         4 KiB + ring bytes
+//! | superblock A | ring: batch batch batch … (round and round) | superblock B |
 //! ```
 //!
 //! All integers are little-endian. A batch begins at a block boundary and is frames one after the
@@ -33,11 +33,11 @@ use steadfast_intent_log::BLOCK_BYTES;
 /// Bytes of one copy of the superblock.
 pub const SUPERBLOCK_BYTES: usize = BLOCK_BYTES;
 /// Where the ring begins in the file.
-pub const RING_OFFSET: u64 = 2 * SUPERBLOCK_BYTES as u64;
+pub const RING_OFFSET: u64 = SUPERBLOCK_BYTES as u64;
 /// The smallest ring. Tests and fuzzing like it small; a mount asks for far more.
 pub const RING_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
 /// The largest ring: a superblock that says more is not believed.
-pub const RING_BYTES_MAX: u64 = 1 << 40;
+pub const RING_BYTES_MAX: u64 = 64 << 30;
 /// The most data that one record may have: the largest WRITE of NFS in use (1 MiB), twice.
 pub const DATA_BYTES_MAX: usize = 2 << 20;
 /// Bytes of a file handle at the most (RFC 8881 §3.1: `NFS4_FHSIZE`).
@@ -95,9 +95,14 @@ pub(crate) fn block_before(position: u64) -> u64 {
     position - position % BLOCK
 }
 
+/// How large the file of a ring is.
+pub(crate) const fn file_bytes(ring_bytes: u64) -> u64 {
+    RING_OFFSET + ring_bytes + SUPERBLOCK_BYTES as u64
+}
+
 /// How large a ring a file of this size has room for; `None` if it is too small.
 pub(crate) fn ring_bytes_of(medium_bytes: u64) -> Option<u64> {
-    let bytes = medium_bytes.checked_sub(RING_OFFSET)?;
+    let bytes = medium_bytes.checked_sub(file_bytes(0))?;
     let bytes = (bytes - bytes % BLOCK).min(NUMBER_MAX);
     (bytes >= RING_BYTES_MIN).then_some(bytes)
 }

@@ -4,13 +4,18 @@
 //! truncation, cuts those before it. A record of which nothing is left is *superseded*: it is not
 //! sent any more. A truncation is an extent of zeros from the new size on, so that what the server
 //! still has there does not shine through.
+//!
+//! A cut is for good only when the server has the later record stable: then the range is *done* for
+//! all records up to that one, and a record that is done leaves. If the server refuses the later
+//! record, the older ones have their bytes again. So what was cut stays until then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::format::{Header, Sequence};
+use crate::format::{DATA_BYTES_MAX, Header, Sequence};
 use crate::notes::{Outcome, Stamp};
+use crate::ranges;
 use crate::record::{Change, Decoded, Kind};
 
 /// What is known of a record without reading it.
@@ -37,7 +42,8 @@ pub(crate) struct Entry {
     pub(crate) handles: Vec<Arc<[u8]>>,
     /// Bytes of which it has the newest version.
     live_bytes: u64,
-    pub(crate) is_superseded: bool,
+    /// What of its range the server has stable, or newer bytes.
+    done: Vec<Range<u64>>,
     effect: Effect,
     can_be_superseded: bool,
 }
@@ -82,7 +88,7 @@ impl Entry {
             outcome: record.order.map(|order| Outcome { order: Some(order), ..Outcome::default() }),
             handles: Vec::new(),
             live_bytes: 0,
-            is_superseded: false,
+            done: Vec::new(),
             effect,
             can_be_superseded,
         }
@@ -109,6 +115,24 @@ impl Entry {
         self.objects[0].as_ref()
     }
 
+    /// Nothing of it is to be sent.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.can_be_superseded
+            && self.live_bytes == 0
+            && self.range().is_some_and(|it| !it.is_empty())
+    }
+
+    /// Part of its range is done.
+    fn add_done(&mut self, range: &Range<u64>) {
+        if let Some(own) = self.range() {
+            ranges::add(&mut self.done, ranges::common(&own, range));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.can_be_superseded && self.range().is_some_and(|own| self.done == [own])
+    }
+
     /// What it changes of its file.
     fn range(&self) -> Option<Range<u64>> {
         match self.effect {
@@ -130,6 +154,9 @@ struct Extent {
 struct FileState {
     extents: BTreeMap<u64, Extent>,
     records: BTreeSet<Sequence>,
+    /// Writes that have lost bytes to later records, by where they begin; and truncations that have.
+    cut_writes: BTreeSet<(u64, Sequence)>,
+    cut_truncations: BTreeSet<Sequence>,
     /// The newest one, and the position of a frame that has it.
     stamp: Option<(Stamp, u64)>,
     /// Up to this sequence its changes are older than one that was sent around the journal.
@@ -152,9 +179,9 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Adds a record, the newest of all. Returns those that it has superseded.
-    pub(crate) fn insert(&mut self, sequence: Sequence, mut entry: Entry) -> Vec<Sequence> {
-        let superseded = self.cut_by(&entry);
+    /// Adds a record, the newest of all.
+    pub(crate) fn insert(&mut self, sequence: Sequence, mut entry: Entry) {
+        self.cut_by(&entry);
         for object in entry.objects.iter_mut().flatten() {
             // One copy of a handle for all its records.
             if let Some((known, _)) = self.files.get_key_value(object) {
@@ -171,45 +198,146 @@ impl Index {
             state.extents.insert(range.start, Extent { end: range.end, sequence, is_zero });
         }
         self.records.insert(sequence, entry);
-        superseded
     }
 
-    /// What a record does to those before it. It is not added: this is for one that has left, too.
-    pub(crate) fn cut_by(&mut self, entry: &Entry) -> Vec<Sequence> {
-        let (Some(range), Some(file)) = (entry.range(), &entry.objects[0]) else {
-            return Vec::new();
-        };
-        let Some(state) = self.files.get_mut(file) else { return Vec::new() };
-        let mut superseded = Vec::new();
+    /// What a record does to those before it.
+    fn cut_by(&mut self, entry: &Entry) {
+        let (Some(range), Some(file)) = (entry.range(), &entry.objects[0]) else { return };
+        let Some(state) = self.files.get_mut(file) else { return };
         for (sequence, bytes) in state.cut(&range) {
             let Some(owner) = self.records.get_mut(&sequence) else { continue };
             owner.live_bytes = owner.live_bytes.saturating_sub(bytes);
             if owner.kind == Kind::Write {
                 self.superseded_bytes += bytes;
             }
-            if owner.live_bytes == 0 && owner.can_be_superseded {
-                owner.is_superseded = true;
-                superseded.push(sequence);
+            match owner.effect {
+                Effect::Data => state.cut_writes.insert((owner.offset, sequence)),
+                _ => state.cut_truncations.insert(sequence),
+            };
+        }
+    }
+
+    /// The server has a record stable: of a write, that of it which no later record had superseded.
+    /// Returns those that have left; of a write that is superseded in part, it may be none.
+    pub(crate) fn settle(&mut self, sequence: Sequence) -> Vec<Sequence> {
+        let Some(entry) = self.records.get(&sequence) else { return Vec::new() };
+        let live = match entry.effect {
+            Effect::None => Vec::new(),
+            Effect::Data => self.live_ranges(sequence, entry),
+            Effect::Truncate(_) => entry.range().into_iter().collect(),
+        };
+        self.done(sequence, &live, entry.effect != Effect::Data)
+    }
+
+    /// A record is known to have left.
+    pub(crate) fn settle_whole(&mut self, sequence: Sequence) {
+        let Some(entry) = self.records.get(&sequence) else { return };
+        let range = entry.range();
+        self.done(sequence, range.as_slice(), true);
+    }
+
+    fn done(&mut self, sequence: Sequence, done: &[Range<u64>], is_whole: bool) -> Vec<Sequence> {
+        let mut left = Vec::new();
+        for range in done {
+            for older in self.cut_before(sequence, range) {
+                let Some(entry) = self.records.get_mut(&older) else { continue };
+                entry.add_done(range);
+                if entry.is_done() {
+                    left.push(older);
+                }
             }
         }
-        superseded
+        let Some(entry) = self.records.get_mut(&sequence) else { return left };
+        for range in done {
+            entry.add_done(range);
+        }
+        if is_whole || entry.is_done() {
+            left.push(sequence);
+        } else {
+            entry.live_bytes = 0;
+            self.take_extents(sequence);
+        }
+        for which in &left {
+            self.remove(*which);
+        }
+        left
+    }
+
+    /// Records before this one that have lost bytes, and are about this range. The newest first.
+    fn cut_before(&self, sequence: Sequence, range: &Range<u64>) -> Vec<Sequence> {
+        let file = self.records.get(&sequence).and_then(|entry| entry.objects[0].as_ref());
+        let Some(state) = file.and_then(|file| self.files.get(file)) else { return Vec::new() };
+        // No write begins further before its end.
+        let first = (range.start.saturating_sub(DATA_BYTES_MAX as u64), Sequence(0));
+        let writes = state.cut_writes.range(first..(range.end, Sequence(0)));
+        let mut found: Vec<Sequence> = writes
+            .map(|(_, which)| *which)
+            .chain(state.cut_truncations.iter().copied())
+            .filter(|which| {
+                let own = self.records.get(which).and_then(Entry::range);
+                *which < sequence && own.is_some_and(|own| !ranges::common(&own, range).is_empty())
+            })
+            .collect();
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        found
+    }
+
+    /// The server has refused a record: those before it have their bytes again. Says whether it was
+    /// there.
+    pub(crate) fn refuse(&mut self, sequence: Sequence) -> bool {
+        let mut gaps = self.take_extents(sequence);
+        let hull = match (gaps.first(), gaps.last()) {
+            (Some(first), Some(last)) => first.start..last.end,
+            _ => 0..0,
+        };
+        for older in self.cut_before(sequence, &hull) {
+            let Some(entry) = self.records.get_mut(&older) else { continue };
+            let (Some(own), Some(file)) = (entry.range(), &entry.objects[0]) else { continue };
+            let Some(state) = self.files.get_mut(file) else { continue };
+            let mut parts: Vec<_> = gaps.iter().map(|gap| ranges::common(gap, &own)).collect();
+            parts.retain(|part| !part.is_empty());
+            // What is done for this one is done for all before it, too.
+            gaps = ranges::without(&gaps, &own);
+            for done in &entry.done {
+                parts = ranges::without(&parts, done);
+            }
+            let is_zero = entry.effect != Effect::Data;
+            for part in parts {
+                let bytes = part.end - part.start;
+                entry.live_bytes += bytes;
+                if !is_zero {
+                    self.superseded_bytes = self.superseded_bytes.saturating_sub(bytes);
+                }
+                state
+                    .extents
+                    .insert(part.start, Extent { end: part.end, sequence: older, is_zero });
+            }
+        }
+        self.remove(sequence).is_some()
+    }
+
+    /// Takes the extents of a record. Returns where they were.
+    fn take_extents(&mut self, sequence: Sequence) -> Vec<Range<u64>> {
+        let Some(entry) = self.records.get(&sequence) else { return Vec::new() };
+        let (Some(range), Some(file)) = (entry.range(), &entry.objects[0]) else {
+            return Vec::new();
+        };
+        let Some(state) = self.files.get_mut(file) else { return Vec::new() };
+        let of_it = state.extents.range(range).filter(|(_, extent)| extent.sequence == sequence);
+        let taken: Vec<_> = of_it.map(|(start, extent)| *start..extent.end).collect();
+        for range in &taken {
+            state.extents.remove(&range.start);
+        }
+        taken
     }
 
     /// Removes a record that leaves.
-    pub(crate) fn remove(&mut self, sequence: Sequence) -> Option<Entry> {
+    fn remove(&mut self, sequence: Sequence) -> Option<Entry> {
+        self.take_extents(sequence);
         let entry = self.records.remove(&sequence)?;
-        if let (Some(range), Some(file)) = (entry.range(), &entry.objects[0])
-            && let Some(state) = self.files.get_mut(file)
-        {
-            let of_it: Vec<u64> = state
-                .extents
-                .range(range)
-                .filter(|(_, extent)| extent.sequence == sequence)
-                .map(|(start, _)| *start)
-                .collect();
-            for start in of_it {
-                state.extents.remove(&start);
-            }
+        if let Some(state) = entry.objects[0].as_ref().and_then(|file| self.files.get_mut(file)) {
+            state.cut_writes.remove(&(entry.offset, sequence));
+            state.cut_truncations.remove(&sequence);
         }
         for object in entry.objects.iter().flatten() {
             if let Some(state) = self.files.get_mut(object) {
@@ -224,6 +352,11 @@ impl Index {
 
     pub(crate) fn get(&self, sequence: Sequence) -> Option<&Entry> {
         self.records.get(&sequence)
+    }
+
+    /// All of these sequences that are there.
+    pub(crate) fn between(&self, first: Sequence, last: Sequence) -> Vec<Sequence> {
+        self.records.range(first..=last).map(|(sequence, _)| *sequence).collect()
     }
 
     pub(crate) fn get_mut(&mut self, sequence: Sequence) -> Option<&mut Entry> {

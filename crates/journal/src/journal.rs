@@ -105,6 +105,8 @@ fn new_superblock(options: &Options, uuid: [u8; 16], ring_bytes: u64) -> Superbl
 pub(crate) struct Origin {
     /// If the medium is empty, a journal is made on it.
     pub(crate) may_be_made: bool,
+    /// Nothing is written.
+    pub(crate) is_read_only: bool,
     /// Something beside the ring says that changes were sent around it.
     pub(crate) is_bypassed: bool,
 }
@@ -129,7 +131,12 @@ impl Journal {
         options: &Options,
         uuid: [u8; 16],
     ) -> Result<(Self, Recovered), OpenError> {
-        Self::attach(medium, options, uuid, Origin { may_be_made: true, is_bypassed: false })
+        Self::attach(
+            medium,
+            options,
+            uuid,
+            Origin { may_be_made: true, is_read_only: false, is_bypassed: false },
+        )
     }
 
     /// As [`Journal::on_medium`]. A file that was a journal is never made one anew, though its
@@ -155,7 +162,8 @@ impl Journal {
             }
             Err(fault) => return Err(OpenError::Superblock(fault)),
         };
-        if found.ring_bytes > ring_bytes || found.is_worn_out() {
+        let is_too_short = found.ring_bytes > ring_bytes && !origin.is_read_only;
+        if is_too_short || found.is_worn_out() {
             return Err(OpenError::Superblock(SuperblockFault::Damaged));
         }
         if (&found.server, &found.share) != (&options.server, &options.share) {
@@ -181,6 +189,13 @@ impl Journal {
             compress: options.compress,
             place: None,
         };
+        if origin.is_read_only {
+            let mut state = journal.state.lock();
+            state.is_read_only = true;
+            state.fail("it was opened for reading alone");
+            drop(state);
+            return Ok((journal, recovered));
+        }
         // Both copies say the new epoch before its first frame is written.
         let mut state = journal.state.lock();
         state.has_writer = true;
@@ -217,8 +232,7 @@ impl Journal {
         let header = state.place(frame, kind as u8, flags);
         let sequence = header.sequence;
         entry.stands_at(&header);
-        let superseded = state.index.insert(sequence, entry);
-        state.superseded.extend(superseded.into_iter().map(|which| (sequence, which)));
+        state.index.insert(sequence, entry);
         state.statistics.records += 1;
         state.statistics.data_bytes += u64::from(data_bytes);
         state.version += 1;
@@ -341,8 +355,11 @@ impl Journal {
         Ok(())
     }
 
-    /// The server has these stable (or a replay has settled them): they leave. In any order; those
-    /// that are not there are ignored.
+    /// The server has these stable: they leave. In any order; those that are not there are ignored.
+    ///
+    /// A write of which later records have superseded a part stays until these are settled, though
+    /// nothing of it is pending: if the server refuses them, that part is pending again. Those that are
+    /// superseded as a whole leave with the last record that covers them.
     ///
     /// Sync before the COMMIT is sent: if a crash loses a record that the server has, older records
     /// of the same range are pending again. That a record has left is written with the next batch or by
@@ -353,10 +370,10 @@ impl Journal {
     }
 
     /// As [`Journal::stable`], also for changes that the server has refused.
-    pub fn settled(&self, sequences: impl IntoIterator<Item = Sequence>, _how: Settled) {
+    pub fn settled(&self, sequences: impl IntoIterator<Item = Sequence>, how: Settled) {
         let mut state = self.state.lock();
         for sequence in sequences {
-            state.leave(sequence);
+            state.settle(sequence, how);
         }
         drop(state);
         self.changed.notify_all();
@@ -413,23 +430,35 @@ impl Journal {
     /// Syncs, and marks the journal as closed. Pending records stay in it.
     ///
     /// # Errors
-    /// When the medium has failed.
+    /// When the medium has failed. Or when the ring had no room to note that records have left: then
+    /// these are pending again.
     pub fn close(self) -> Result<(), Failed> {
         self.finish()
     }
 
     fn finish(&self) -> Result<(), Failed> {
         let mut state = self.state.lock();
-        if state.superblock.is_clean {
+        if state.superblock.is_clean || state.is_read_only {
             return Ok(());
         }
         self.become_writer(&mut state)?;
         self.write_batch(&mut state, true);
+        // Where the tail moves, there is room to say what has left.
+        while state.failed.is_none() && state.unsaid_records() > 0 && state.can_reclaim() {
+            self.write_superblocks(&mut state, false);
+            self.write_batch(&mut state, true);
+        }
         if state.failed.is_none() {
             self.write_superblocks(&mut state, true);
         }
         self.resign(&mut state);
-        let checked = state.check();
+        let unsaid = state.unsaid_records();
+        let checked = state.check().and_then(|()| {
+            let why = || {
+                format!("no room to note that {unsaid} records have left: they are pending again")
+            };
+            if unsaid == 0 { Ok(()) } else { Err(Failed { why: why() }) }
+        });
         drop(state);
         if let Some(place) = &self.place {
             place.maintain_manifest(self, true);

@@ -38,6 +38,7 @@ mod journal;
 pub mod manifest;
 mod notes;
 mod pending;
+mod ranges;
 mod record;
 mod recover;
 mod scan;

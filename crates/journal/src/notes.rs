@@ -8,6 +8,11 @@ use crate::record::{Unfit, Writer, handle, option};
 
 /// These have left.
 pub(crate) const KIND_LEFT: u8 = 64;
+/// The server has stable what is left of these writes; later records, of which it is not known yet
+/// whether the server accepts them, have superseded the rest.
+pub(crate) const KIND_SETTLED: u8 = 68;
+/// The server has refused these.
+pub(crate) const KIND_REFUSED: u8 = 69;
 pub(crate) const KIND_OUTCOME: u8 = 65;
 pub(crate) const KIND_STAMP: u8 = 66;
 /// Changes of these objects were sent around the journal.

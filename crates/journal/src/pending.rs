@@ -103,7 +103,7 @@ pub(crate) fn list<'a>(
     doubtful_before: Sequence,
 ) -> Vec<Pending> {
     entries
-        .filter(|(_, entry)| !entry.is_superseded)
+        .filter(|(_, entry)| !entry.is_superseded())
         .map(|(sequence, entry)| Pending {
             sequence,
             kind: entry.kind,

@@ -281,7 +281,9 @@ impl Writer {
             return Err(Unfit::TooLong { field: "list of groups", bytes, max });
         }
         self.0.push(groups.len() as u8);
-        groups.iter().for_each(|group| self.u32(*group));
+        for group in groups {
+            self.u32(*group);
+        }
         Ok(())
     }
 

@@ -27,10 +27,11 @@ pub struct Damage {
     /// The last frame before it.
     pub after: Sequence,
     /// The sequences that are missing, both inclusive. After a crash sequences jump, so there may be
-    /// fewer. `None`: something begins there that cannot be read, and nothing follows it.
+    /// fewer. `None`: what begins there cannot be read, and nothing that can follows it.
     pub sequences: Option<(Sequence, Sequence)>,
     /// Whether all of them had been stable in the ring. If not, this may be a write that a crash
-    /// cut off before anybody was told that it is stable.
+    /// cut off before anybody was told that it is stable. Blocks behind the last record that the medium
+    /// does not read count as stable: a crash does not do that.
     pub was_stable: bool,
 }
 
@@ -43,6 +44,19 @@ pub(crate) struct Scanned {
     /// The last sequence found, or known to be missing.
     pub(crate) last: Sequence,
     pub(crate) unreadable_blocks: u64,
+}
+
+impl Scanned {
+    /// Records before this one may have been superseded by one that is missing.
+    pub(crate) fn doubtful_before(&self) -> Sequence {
+        let missing = self.damage.iter().map(|damage| match damage.sequences {
+            Some((_, last)) => last,
+            // Whatever they were, they were newer than all.
+            None if damage.was_stable => self.last.next(),
+            None => Sequence(0),
+        });
+        missing.max().unwrap_or_default()
+    }
 }
 
 /// A frame, as it is given to those who scan. Returns whether it makes sense.
@@ -240,6 +254,16 @@ impl Scan<'_> {
         })
     }
 
+    /// Whether blocks that come after the last frame cannot be read: there may have been more.
+    fn is_end_unreadable(&self) -> bool {
+        let from = block_before(self.end);
+        let ring_bytes = self.superblock.ring_bytes;
+        self.reader.unreadable_blocks.iter().any(|at| {
+            let ahead = (at + ring_bytes - from % ring_bytes) % ring_bytes;
+            from + ahead < self.limit
+        })
+    }
+
     fn finish(mut self) -> Scanned {
         // What the superblock knows to have been there.
         self.note_missing(self.superblock.last);
@@ -247,10 +271,15 @@ impl Scan<'_> {
             let (position, after) = (self.end, self.last);
             self.damage.push(Damage { position, after, sequences: None, was_stable: false });
         }
+        let is_end_unreadable = self.is_end_unreadable();
         for damage in &mut self.damage {
-            damage.was_stable = damage.sequences.is_some_and(|range| {
-                range.1 <= self.stable && !self.superblock.cut_off.contains(&range)
-            });
+            damage.was_stable = damage
+                .sequences
+                .is_some_and(|range| range.1 <= self.stable && !self.superblock.is_cut_off(range));
+        }
+        if is_end_unreadable {
+            let (position, after) = (self.end, self.last);
+            self.damage.push(Damage { position, after, sequences: None, was_stable: true });
         }
         Scanned {
             damage: self.damage,

@@ -1,19 +1,20 @@
 //! The state of a journal in use. No I/O: what is to be written comes out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use steadfast_intent_log::{BLOCK_BYTES, Medium};
 
 use crate::errors::Failed;
 use crate::format::{HEADER_BYTES, Header, Sequence, block_after, block_before, frame_bytes};
-use crate::index::Index;
-use crate::notes::{self, KIND_LEFT, KIND_STAMP, RANGES_MAX};
+use crate::index::{Entry, Index};
+use crate::journal::Settled;
+use crate::notes::{self, KIND_LEFT, KIND_REFUSED, KIND_SETTLED, KIND_STAMP, RANGES_MAX};
 use crate::record::Kind;
 use crate::recover::read_ring;
 use crate::scan::Damage;
 use crate::status::{Recovered, Statistics};
-use crate::superblock::{CUT_OFF_MAX, Superblock};
+use crate::superblock::{self, Superblock};
 
 /// After a crash sequences go on so far beyond the last one known, so that none is given twice.
 const SEQUENCE_JUMP: u64 = 1 << 20;
@@ -57,10 +58,9 @@ pub(crate) struct State {
     /// Frames that are not on the medium, in a batch or not.
     pub(crate) unwritten: BTreeMap<Sequence, Arc<Vec<u8>>>,
     pub(crate) index: Index,
-    /// Records that have left, which no frame says yet.
-    pub(crate) left: Vec<Sequence>,
-    /// Records superseded by one that is not on the medium: (by which, which).
-    pub(crate) superseded: VecDeque<(Sequence, Sequence)>,
+    /// What no frame says yet, in the order in which it is to be written: what is settled in part comes
+    /// first, so that a replay of the frames never takes more for done than is.
+    pub(crate) unsaid: [(u8, Vec<Sequence>); 3],
     /// Damage holds the tail until somebody has read about it.
     pub(crate) held: Option<(u64, Sequence)>,
     /// Records before this one may have been superseded by one that is missing.
@@ -88,8 +88,6 @@ impl State {
         let scanned = read_ring(medium, &found, &mut index);
         let jump = if found.is_clean && scanned.damage.is_empty() { 0 } else { SEQUENCE_JUMP };
         let highest = found.issued.max(scanned.last);
-        let doubtful_before =
-            scanned.damage.iter().filter_map(|damage| damage.sequences).map(|(_, last)| last).max();
         let issued = Sequence(highest.0.saturating_add(jump));
         if is_bypassed {
             found.bypassed = issued;
@@ -100,16 +98,15 @@ impl State {
         recovered.pending_records = index.len() as u64;
         recovered.unreadable_blocks = scanned.unreadable_blocks;
         recovered.damage.clone_from(&scanned.damage);
-        let mut cut_off: Vec<_> = scanned
+        let cut_off = scanned
             .damage
             .iter()
             .filter(|damage| !damage.was_stable)
-            .filter_map(|damage| damage.sequences)
-            .collect();
-        cut_off.drain(..cut_off.len().saturating_sub(CUT_OFF_MAX));
+            .filter_map(|damage| damage.sequences);
+        let cut_off = superblock::bounded(cut_off.collect());
         // A write that a crash had cut off before was reported then, and holds the tail no more.
         let is_new =
-            |damage: &&Damage| damage.sequences.is_none_or(|range| !found.cut_off.contains(&range));
+            |damage: &&Damage| damage.sequences.is_none_or(|range| !found.is_cut_off(range));
         let held = scanned.damage.iter().find(is_new);
         let held = held.map(|damage| (damage.position, damage.after));
         Self {
@@ -125,10 +122,9 @@ impl State {
             queue_bytes: 0,
             unwritten: BTreeMap::new(),
             index,
-            left: Vec::new(),
-            superseded: VecDeque::new(),
+            unsaid: [KIND_SETTLED, KIND_REFUSED, KIND_LEFT].map(|kind| (kind, Vec::new())),
             held,
-            doubtful_before: doubtful_before.unwrap_or_default(),
+            doubtful_before: scanned.doubtful_before(),
             tails: [found.tail; 2],
             superblock: Superblock {
                 epoch: found.epoch + 1,
@@ -188,15 +184,39 @@ impl State {
         header
     }
 
-    /// Frames that say what has left, as far as there is room.
+    /// Frames that say what was settled, as far as there is room.
     pub(crate) fn say_what_left(&mut self) {
-        // The tail on the medium says it for those before it.
+        self.forget_said();
+        let mut unsaid = std::mem::take(&mut self.unsaid);
+        for (kind, sequences) in &mut unsaid {
+            sequences.sort_unstable();
+            sequences.dedup();
+            if !self.say(*kind, sequences) {
+                break;
+            }
+        }
+        self.unsaid = unsaid;
+    }
+
+    /// The tail on the medium says it for those before it.
+    fn forget_said(&mut self) {
         let before = self.superblock.tail_previous;
-        self.left.retain(|sequence| *sequence > before);
-        self.left.sort_unstable();
-        while !self.left.is_empty() {
+        for (_, sequences) in &mut self.unsaid {
+            sequences.retain(|sequence| *sequence > before);
+        }
+    }
+
+    /// How many records a crash, or closing, makes pending again.
+    pub(crate) fn unsaid_records(&mut self) -> usize {
+        self.forget_said();
+        self.unsaid.iter().map(|(_, sequences)| sequences.len()).sum()
+    }
+
+    /// Says whether there was room for all.
+    fn say(&mut self, kind: u8, sequences: &mut Vec<Sequence>) -> bool {
+        while !sequences.is_empty() {
             let (mut ranges, mut count) = (Vec::<(Sequence, Sequence)>::new(), 0);
-            for sequence in &self.left {
+            for sequence in &*sequences {
                 let ranges_count = ranges.len();
                 match ranges.last_mut() {
                     Some((_, last)) if last.next() == *sequence => *last = *sequence,
@@ -208,11 +228,12 @@ impl State {
             let frame = notes::encode_ranges(HEADER_BYTES, &ranges);
             let end = block_after(self.head + frame_bytes(frame.len() - HEADER_BYTES) as u64);
             if end - self.freed > self.ring_bytes {
-                return;
+                return false;
             }
-            self.place(frame, KIND_LEFT, 0);
-            self.left.drain(..count);
+            self.place(frame, kind, 0);
+            sequences.drain(..count);
         }
+        true
     }
 
     /// All that was appended and is in no batch; the next frame begins at a block boundary.
@@ -229,21 +250,28 @@ impl State {
     pub(crate) fn note_stable(&mut self, last: Sequence) {
         self.stable = self.stable.max(last);
         self.unwritten = self.unwritten.split_off(&self.stable.next());
-        while let Some((by, which)) = self.superseded.front().copied() {
-            if by > self.stable {
-                break;
-            }
-            self.superseded.pop_front();
-            self.leave(which);
-        }
     }
 
-    pub(crate) fn leave(&mut self, sequence: Sequence) {
-        if self.index.remove(sequence).is_some() {
-            self.left.push(sequence);
-            self.statistics.left_records += 1;
-            self.version += 1;
-        }
+    pub(crate) fn settle(&mut self, sequence: Sequence, how: Settled) {
+        let was_superseded = self.index.get(sequence).is_none_or(Entry::is_superseded);
+        let [(_, in_part), (_, refused), (_, left)] = &mut self.unsaid;
+        let left_records = match how {
+            Settled::Stable => {
+                let gone = self.index.settle(sequence);
+                if !was_superseded && !gone.contains(&sequence) {
+                    in_part.push(sequence);
+                }
+                left.extend(&gone);
+                gone.len()
+            }
+            Settled::Refused => {
+                let was_there = self.index.refuse(sequence);
+                refused.extend(was_there.then_some(sequence));
+                usize::from(was_there)
+            }
+        };
+        self.statistics.left_records += left_records as u64;
+        self.version += 1;
     }
 
     /// Where the tail can be, and the sequence of the frame before it.
@@ -261,8 +289,7 @@ impl State {
     pub(crate) fn is_queue_in_the_way(&self) -> bool {
         let oldest = self.index.first().map_or(self.head, |entry| entry.position);
         let beyond = self.held.map_or(oldest, |(position, _)| position.min(oldest));
-        let would_move = self.written_head < beyond || !self.superseded.is_empty();
-        would_move && self.head > self.written_head
+        self.written_head < beyond && self.head > self.written_head
     }
 
     pub(crate) fn is_superblock_due(&self) -> bool {

@@ -5,7 +5,7 @@ use steadfast_intent_log::{BLOCK_BYTES, Block, Medium, MediumError};
 use thiserror::Error;
 
 use crate::format::{
-    Fields, NUMBER_MAX, RING_BYTES_MAX, RING_BYTES_MIN, SUPERBLOCK_BYTES, Sequence,
+    Fields, NUMBER_MAX, RING_BYTES_MAX, RING_BYTES_MIN, RING_OFFSET, SUPERBLOCK_BYTES, Sequence,
 };
 
 /// The version of the format.
@@ -55,6 +55,23 @@ pub(crate) struct Superblock {
     pub(crate) mount_options: Vec<u8>,
 }
 
+/// As many ranges as a superblock has room for: neighbours are joined, and none is dropped.
+pub(crate) fn bounded(mut ranges: Vec<(Sequence, Sequence)>) -> Vec<(Sequence, Sequence)> {
+    ranges.sort_unstable();
+    while ranges.len() > CUT_OFF_MAX {
+        let gaps = ranges.windows(2).enumerate().filter_map(|(at, two)| {
+            let [before, after] = two else { return None };
+            Some((after.0.0.saturating_sub(before.1.0), at))
+        });
+        let Some((_, at)) = gaps.min() else { break };
+        let (_, last) = ranges.remove(at + 1);
+        if let Some(joined) = ranges.get_mut(at) {
+            joined.1 = joined.1.max(last);
+        }
+    }
+    ranges
+}
+
 /// Why there is no superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SuperblockFault {
@@ -87,9 +104,14 @@ impl Superblock {
         numbers.iter().any(|number| *number >= NUMBER_MAX / 8)
     }
 
-    /// Where this copy is to be written.
+    /// Where this copy is to be written: even ones before the ring, odd ones behind it.
     pub(crate) fn offset(&self) -> u64 {
-        (self.generation % 2) * SUPERBLOCK_BYTES as u64
+        if self.generation.is_multiple_of(2) { 0 } else { RING_OFFSET + self.ring_bytes }
+    }
+
+    /// Whether these sequences are known as cut off by a crash.
+    pub(crate) fn is_cut_off(&self, range: (Sequence, Sequence)) -> bool {
+        self.cut_off.iter().any(|(first, last)| *first <= range.0 && range.1 <= *last)
     }
 
     pub(crate) fn encode(&self) -> Block {
@@ -211,21 +233,28 @@ impl Superblock {
     }
 }
 
+fn read_copy(medium: &dyn Medium, offset: u64) -> Result<Superblock, SuperblockFault> {
+    let mut block = [Block::ZERO];
+    medium.read_at(offset, &mut block).map_err(|_| SuperblockFault::Unreadable)?;
+    let found = Superblock::decode(Block::bytes_of(&block))?;
+    if found.offset() == offset { Ok(found) } else { Err(SuperblockFault::Damaged) }
+}
+
 /// Both copies, as they were found.
 #[derive(Debug)]
 pub(crate) struct Copies(pub(crate) [Result<Superblock, SuperblockFault>; 2]);
 
 impl Copies {
     pub(crate) fn read(medium: &dyn Medium) -> Self {
-        Self([0, SUPERBLOCK_BYTES as u64].map(|offset| {
-            let mut block = [Block::ZERO];
-            match medium.read_at(offset, &mut block) {
-                Ok(()) => Superblock::decode(Block::bytes_of(&block)).and_then(|found| {
-                    if found.offset() == offset { Ok(found) } else { Err(SuperblockFault::Damaged) }
-                }),
-                Err(_) => Err(SuperblockFault::Unreadable),
-            }
-        }))
+        let first = read_copy(medium, 0);
+        // The other one is where the first says; without it, where the medium ends.
+        let end = medium.bytes() - medium.bytes() % BLOCK_BYTES as u64;
+        let second = match &first {
+            Ok(first) => RING_OFFSET + first.ring_bytes,
+            Err(_) => end.saturating_sub(SUPERBLOCK_BYTES as u64),
+        };
+        let second = read_copy(medium, second);
+        Self([first, second])
     }
 
     /// The newer one that is intact, or why there is none.
@@ -250,4 +279,21 @@ impl Copies {
 
 pub(crate) fn write(medium: &dyn Medium, superblock: &Superblock) -> Result<(), MediumError> {
     medium.write_at(superblock.offset(), &[superblock.encode()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_find_no_room_are_joined_with_their_neighbours() {
+        let ranges: Vec<_> = (0..100u64)
+            .map(|at| (Sequence(at << 20), Sequence((at << 20) + 5 + 1000 * (at % 7))))
+            .collect();
+        let kept = bounded(ranges.clone());
+        assert_eq!(kept.len(), CUT_OFF_MAX);
+        for (first, last) in ranges {
+            assert!(kept.iter().any(|one| one.0 <= first && last <= one.1), "{first}");
+        }
+    }
 }

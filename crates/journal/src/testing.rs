@@ -1,13 +1,13 @@
 //! For fuzzing, which would never guess a checksum.
 
-use crate::format::{HEADER_BYTES, Header, MAGIC, RING_OFFSET, SUPERBLOCK_BYTES};
+use crate::format::{HEADER_BYTES, Header, MAGIC, SUPERBLOCK_BYTES};
 
 /// Writes the right checksums into the superblocks of an image, and into what begins as a frame in
 /// its ring.
 pub fn seal(image: &mut [u8]) {
-    let offset = usize::try_from(RING_OFFSET).unwrap_or(usize::MAX).min(image.len());
-    let (superblocks, ring) = image.split_at_mut(offset);
-    for superblock in superblocks.chunks_exact_mut(SUPERBLOCK_BYTES) {
+    let (first, rest) = image.split_at_mut(SUPERBLOCK_BYTES.min(image.len()));
+    let (ring, last) = rest.split_at_mut(rest.len().saturating_sub(SUPERBLOCK_BYTES));
+    for superblock in [first, last].into_iter().filter(|it| it.len() == SUPERBLOCK_BYTES) {
         let (checked, crc) = superblock.split_at_mut(SUPERBLOCK_BYTES - 4);
         if checked.iter().any(|byte| *byte != 0) {
             crc.copy_from_slice(&crc32c::crc32c(checked).to_le_bytes());

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use common::{contents, medium, open, open_image, options, record, truncate, write};
 use steadfast_intent_log::testing::MemoryMedium;
 use steadfast_journal::{
-    Attributes, Change, Journal, OpenError, Outcome, RING_OFFSET, Record, Sequence,
+    Attributes, Change, Journal, OpenError, Outcome, RING_OFFSET, Record, SUPERBLOCK_BYTES,
+    Sequence,
 };
 
 /// A journal with a record of nearly each kind in batches of one and of several, some left; not
@@ -54,13 +55,20 @@ fn filled(medium: &Arc<MemoryMedium>) -> Journal {
 
 const RING_BLOCKS: u64 = 8;
 
+/// Bytes that say something, those beside them, and some of the others.
+fn is_flipped(image: &[u8], at: usize) -> bool {
+    let beside = &image[at.saturating_sub(4)..image.len().min(at + 5)];
+    let is_long_run = beside.iter().all(|byte| *byte == image[at]);
+    !is_long_run || at % 97 == 0
+}
+
 fn flip_each_byte(image: &[u8], is_clean: bool) {
     let (whole, recovered) = open_image(image.to_vec());
     assert!(recovered.damage.is_empty() && !recovered.is_superblock_damaged, "{recovered:?}");
     let expected = contents(&whole);
     assert_eq!(expected.len(), 6);
-    let mut noticed = 0;
-    for at in 0..image.len() {
+    let (mut noticed, image_bytes) = (0, image.len());
+    for at in (0..image.len()).filter(|at| is_flipped(image, *at)) {
         let mut image = image.to_vec();
         image[at] ^= 1 << (at % 8);
         let (journal, recovered) = open_image(image);
@@ -77,12 +85,12 @@ fn flip_each_byte(image: &[u8], is_clean: bool) {
         if missing == 1 && is_clean {
             assert!(recovered.damage.iter().any(|one| one.was_stable), "byte {at}");
         }
-        if at < RING_OFFSET as usize {
+        if at < RING_OFFSET as usize || at >= image_bytes - SUPERBLOCK_BYTES {
             assert!(recovered.is_superblock_damaged && missing == 0, "byte {at}");
         }
     }
-    // Each byte of the superblocks, and of about 3 KiB of frames.
-    assert!(noticed > RING_OFFSET + 1500, "{noticed}");
+    // The superblocks, and the frames but for runs of data.
+    assert!(noticed > 1000, "{noticed}");
 }
 
 #[test]
@@ -104,7 +112,7 @@ fn a_ring_that_is_cut_off_anywhere_gives_what_is_left() {
     journal.close().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let ring = directory.path().join("ring");
-    for length in (0..image.len()).step_by(61).chain([4096, 8192, 12288, image.len()]) {
+    for length in (0..image.len()).step_by(211).chain([4096, 8192, 12288, image.len()]) {
         std::fs::write(&ring, &image[..length]).unwrap();
         match Journal::open(directory.path(), &options()) {
             Ok((journal, recovered)) => {
@@ -118,7 +126,7 @@ fn a_ring_that_is_cut_off_anywhere_gives_what_is_left() {
                 }
             }
             Err(OpenError::TooSmall | OpenError::Superblock(_)) => {
-                assert!(length < RING_OFFSET as usize + 4 * 4096, "cut at {length}");
+                assert!(length < RING_OFFSET as usize, "cut at {length}");
             }
             Err(error) => panic!("cut at {length}: {error}"),
         }
@@ -173,4 +181,41 @@ fn missing_records_are_told_by_number_and_hold_the_tail() {
     assert_eq!(recovered.unreadable_blocks, 1);
     assert_eq!(recovered.damage[0].sequences, Some((Sequence(3), Sequence(3))));
     assert_eq!(journal.pending().len(), 3);
+}
+
+/// The medium has lost the last records: nothing tells how many there were.
+#[test]
+fn unreadable_blocks_behind_the_last_record_are_damage() {
+    let medium = medium(RING_BLOCKS);
+    let (journal, _) = open(&medium);
+    for number in 0..3u64 {
+        let sequence = journal.append(&write(b"f", number * 100, &[1; 100])).unwrap();
+        journal.sync(sequence).unwrap();
+    }
+    let image = medium.image();
+    let medium = Arc::new(MemoryMedium::from_image(image));
+    medium.lose_block(RING_OFFSET + 2 * 4096);
+    let (journal, recovered) = open(&medium);
+    let [damage] = recovered.damage.as_slice() else { panic!("{recovered:?}") };
+    assert!(damage.sequences.is_none() && damage.was_stable, "{damage:?}");
+    assert!(
+        journal.pending().len() == 2 && journal.pending().iter().all(|it| it.may_be_superseded)
+    );
+}
+
+/// One of the superblocks is at each end of the file.
+#[test]
+fn a_lost_begin_or_end_of_the_file_costs_no_record() {
+    let medium = medium(RING_BLOCKS);
+    let (journal, _) = open(&medium);
+    let sequence = journal.append(&write(b"f", 0, &[1; 100])).unwrap();
+    journal.sync(sequence).unwrap();
+    let image = medium.image();
+    for lost in [0..4096, image.len() - 8192..image.len()] {
+        let mut image = image.clone();
+        image[lost].fill(0);
+        let (journal, recovered) = open_image(image);
+        assert!(recovered.is_superblock_damaged);
+        assert_eq!(common::pending(&journal), [sequence]);
+    }
 }

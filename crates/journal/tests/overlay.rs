@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{medium, options, truncate, write};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use steadfast_journal::{Change, Content, Journal, Sequence};
+use steadfast_journal::{Change, Content, Journal, Sequence, Settled};
 
 const FILE_BYTES: usize = 400;
 
@@ -18,6 +18,7 @@ enum Step {
     Write { file: usize, at: usize, bytes: usize, seed: u8 },
     Truncate { file: usize, size: usize },
     Stable(usize),
+    Refused(usize),
     Sync,
     Maintain,
     Reopen,
@@ -31,6 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             |(file, at, bytes, seed)| Step::Write { file, at, bytes, seed }),
         2 => (file.clone(), 0..FILE_BYTES).prop_map(|(file, size)| Step::Truncate { file, size }),
         3 => any::<usize>().prop_map(Step::Stable),
+        2 => any::<usize>().prop_map(Step::Refused),
         2 => Just(Step::Sync),
         1 => Just(Step::Maintain),
         1 => Just(Step::Reopen),
@@ -42,8 +44,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 const FILES: [&[u8]; 3] = [b"a", b"bb", b"a longer handle"];
 
-/// What a place of a file has that is pending: its byte, and from which record.
-type Cell = Option<(u8, Sequence)>;
+/// What a place of a file has that is pending: bytes, and from which records. The newest is last.
+type Cell = Vec<(u8, Sequence)>;
 
 fn data(bytes: usize, seed: u8) -> Vec<u8> {
     // Some of it can be compressed.
@@ -92,12 +94,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn overlays_are_the_newest_bytes(steps in steps(), compress in any::<bool>()) {
-        let medium = medium(64);
+    fn overlays_are_the_newest_bytes(steps in steps(), compress in any::<bool>(), is_prompt in any::<bool>()) {
+        let medium = medium(256);
         let options = steadfast_journal::Options { compress, ..options() };
         let opened = || Journal::on_medium(Arc::clone(&medium) as _, &options, [7; 16]).unwrap().0;
         let mut journal = opened();
-        let mut model = vec![vec![Cell::None; FILE_BYTES]; FILES.len()];
+        let mut model = vec![vec![Cell::new(); FILE_BYTES]; FILES.len()];
         let mut appended = Vec::new();
         for step in steps {
             match step {
@@ -106,25 +108,46 @@ proptest! {
                     let appending = journal.append(&write(FILES[file], at as u64, &data));
                     let Ok(sequence) = appending else { continue };
                     for (cell, byte) in model[file][at..].iter_mut().zip(data) {
-                        *cell = Some((byte, sequence));
+                        cell.push((byte, sequence));
                     }
-                    appended.push(sequence);
+                    appended.push((sequence, None));
                 }
                 Step::Truncate { file, size } => {
                     let appending = journal.append(&truncate(FILES[file], size as u64));
                     let Ok(sequence) = appending else { continue };
-                    model[file][size..].fill(Some((0, sequence)));
-                    appended.push(sequence);
+                    model[file][size..].iter_mut().for_each(|cell| cell.push((0, sequence)));
+                    appended.push((sequence, Some((file, size))));
                 }
                 Step::Stable(which) => {
                     if appended.is_empty() { continue }
-                    let sequence = appended[which % appended.len()];
+                    let (sequence, truncation) = appended[which % appended.len()];
                     journal.stable([sequence]);
                     for cell in model.iter_mut().flatten() {
-                        if cell.is_some_and(|(_, of)| of == sequence) {
-                            *cell = None;
+                        // Of a write the server has what was sent.
+                        if cell.last().is_some_and(|(_, of)| *of == sequence) {
+                            cell.clear();
                         }
                     }
+                    if let Some((file, size)) = truncation {
+                        for cell in &mut model[file][size..] {
+                            if cell.iter().any(|(_, of)| *of == sequence) {
+                                cell.retain(|(_, of)| *of > sequence);
+                            }
+                        }
+                    }
+                    if is_prompt {
+                        journal.maintain().unwrap();
+                    }
+                }
+                // What is noted late may be found again after reopening.
+                Step::Refused(which) => {
+                    if appended.is_empty() || !is_prompt { continue }
+                    let (sequence, _) = appended[which % appended.len()];
+                    journal.settled([sequence], Settled::Refused);
+                    for cell in model.iter_mut().flatten() {
+                        cell.retain(|(_, of)| *of != sequence);
+                    }
+                    journal.maintain().unwrap();
                 }
                 Step::Sync => journal.sync(Sequence(u64::MAX)).unwrap(),
                 Step::Maintain => journal.maintain().unwrap(),
@@ -135,14 +158,14 @@ proptest! {
                 Step::Read { file, range } => {
                     let found = overlay(&journal, file, range.clone());
                     for at in range {
-                        let expected = model[file][at].map(|(byte, _)| byte);
+                        let expected = model[file][at].last().map(|(byte, _)| *byte);
                         prop_assert_eq!(found[at], expected, "file {}, byte {}", file, at);
                     }
                 }
             }
         }
         for (file, cells) in model.iter().enumerate() {
-            let expected: Vec<_> = cells.iter().map(|cell| cell.map(|(byte, _)| byte)).collect();
+            let expected: Vec<_> = cells.iter().map(|cell| cell.last().map(|(byte, _)| *byte)).collect();
             prop_assert_eq!(&overlay(&journal, file, 0..FILE_BYTES), &expected);
             // To send it gives the same bytes, whatever the server had.
             let mut bytes = vec![0xee; FILE_BYTES];

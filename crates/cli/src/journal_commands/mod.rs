@@ -97,7 +97,7 @@ fn discard(directory: &Path, file: Option<&Path>, yes: bool) -> Result<()> {
     if !yes {
         let mut pending = care::look(directory)?.pending;
         if let Some(path) = path {
-            pending.retain(|one| *one.path == *path);
+            pending.retain(|one| care::is_path(one, path));
         }
         bail!(
             "nothing was discarded: {} in {} are not stable on the server and would be lost; to \

@@ -10,7 +10,7 @@ use steadfast_journal::{
 
 /// A medium with a ring of so many blocks.
 pub(crate) fn medium(ring_blocks: u64) -> Arc<MemoryMedium> {
-    Arc::new(MemoryMedium::new((RING_OFFSET + ring_blocks * 4096) as usize))
+    Arc::new(MemoryMedium::new((RING_OFFSET + (ring_blocks + 1) * 4096) as usize))
 }
 
 /// Of one server and share.
