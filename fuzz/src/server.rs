@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_client::{NFS3, ReplyBody, mount, nfsacl, parse_reply, rpcbind};
+use steadfast_client::{NFS3, ReplyBody, mount, nfsacl, parse_reply, recovery, rpcbind};
 use steadfast_engine::{
     CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Transport, Transports,
     Verdict,
@@ -377,6 +377,7 @@ fn check_reply(message: &[u8], reply: &[u8]) {
         (NFS3 | nfsacl::NFSACL, 3, procedure) | (mount::MOUNT, 3, procedure @ 1..) => {
             client_reads(call.prog, procedure, results)
         }
+        (recovery::RECOVERY, 1, procedure) => client_reads(call.prog, procedure, results),
         (mount::MOUNT, _, 1) => Some(whole::<FhStatus>(results)),
         (mount::MOUNT, _, 2) => Some(whole::<MountList<'_>>(results)),
         (mount::MOUNT, _, 5 | 6) => Some(whole::<Exports<'_>>(results)),

@@ -47,6 +47,7 @@ mod programs;
 mod pseudo;
 mod record;
 mod record_keeper;
+mod recovery;
 mod reply;
 mod reply_cache;
 mod rpcbind;

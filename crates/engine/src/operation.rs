@@ -127,7 +127,7 @@ impl OperationId {
 /// What an operation is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationName {
-    /// The protocol: `nfs`, `nfsacl`, `nlm`, `mount`, `nsm`, `rpcbind`, or `other`.
+    /// The protocol: `nfs`, `nfsacl`, `nlm`, `mount`, `nsm`, `rpcbind`, `recovery`, or `other`.
     pub protocol: &'static str,
     /// RPC program.
     pub program: u32,

@@ -77,6 +77,8 @@ pub(crate) enum Demand {
 pub(crate) enum Port {
     /// The one that NFS answers on.
     Nfs,
+    /// The same, and no rpcbind tells it: who calls the program knows where NFS answers.
+    NfsUnlisted,
     /// One that the protocol fixes.
     Fixed(u16),
 }

@@ -8,11 +8,18 @@ use std::fmt;
 
 use crate::operation::{OperationId, OperationName};
 use crate::program::{OptionalVersions, Port, Program, Row, Version};
-use crate::{mount, nfs3, nfsacl, nlm, nsm, rpcbind};
+use crate::{mount, nfs3, nfsacl, nlm, nsm, recovery, rpcbind};
 
 /// Every program that is served; what is called most comes first.
-pub(crate) static PROGRAMS: [Program; 6] =
-    [nfs3::PROGRAM, nfsacl::PROGRAM, nlm::PROGRAM, mount::PROGRAM, nsm::PROGRAM, rpcbind::PROGRAM];
+pub(crate) static PROGRAMS: [Program; 7] = [
+    nfs3::PROGRAM,
+    nfsacl::PROGRAM,
+    nlm::PROGRAM,
+    mount::PROGRAM,
+    nsm::PROGRAM,
+    rpcbind::PROGRAM,
+    recovery::PROGRAM,
+];
 
 /// A program and version that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +33,7 @@ pub struct ServedVersion {
 }
 
 /// What is to be registered with an rpcbind that runs on the host: every program and version that
-/// answers on the port of NFS, by number.
+/// answers on the port of NFS, by number, but the recovery program.
 pub fn to_register(asked_for: OptionalVersions) -> Vec<ServedVersion> {
     let of_nfs = PROGRAMS.iter().filter(|program| program.port == Port::Nfs);
     let mut all: Vec<ServedVersion> = of_nfs
@@ -271,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_answers_on_the_port_of_nfs_is_registered() {
+    fn all_that_answers_on_the_port_of_nfs_is_registered_but_the_recovery_program() {
         let registered: Vec<_> = to_register(OptionalVersions::default())
             .into_iter()
             .map(|it| (it.program, it.version))

@@ -245,6 +245,11 @@ fn statistics(call: &Call<'_>, w: &mut Writer<'_>) {
     }
 }
 
+/// The programs that are told of.
+fn listed(call: &Call<'_>) -> impl Iterator<Item = &'static Program> + use<> {
+    call.programs.iter().filter(|program| program.port != Port::NfsUnlisted)
+}
+
 /// All that is served, by number, and whether over UDP too.
 fn services(call: &Call<'_>) -> Vec<(u32, u32, bool)> {
     let asked_for = call.shared.optional_versions();
@@ -254,22 +259,22 @@ fn services(call: &Call<'_>) -> Vec<(u32, u32, bool)> {
     let versions = |program: &'static Program| {
         program.served(asked_for).iter().map(move |version| of(program, version))
     };
-    let mut all: Vec<(u32, u32, bool)> = call.programs.iter().flat_map(versions).collect();
+    let mut all: Vec<(u32, u32, bool)> = listed(call).flat_map(versions).collect();
     all.sort_unstable();
     all
 }
 
 fn is_served(call: &Call<'_>, program: u32, version: u32) -> bool {
     let asked_for = call.shared.optional_versions();
-    let program = call.programs.iter().find(|known| known.number == program);
+    let program = listed(call).find(|known| known.number == program);
     program
         .is_some_and(|known| known.served(asked_for).iter().any(|served| served.number == version))
 }
 
 fn port(call: &Call<'_>, program: u32) -> Option<u16> {
-    match call.programs.iter().find(|known| known.number == program)?.port {
+    match listed(call).find(|known| known.number == program)?.port {
         Port::Fixed(port) => Some(port),
-        Port::Nfs => Some(call.shared.config.nfs_port),
+        Port::Nfs | Port::NfsUnlisted => Some(call.shared.config.nfs_port),
     }
 }
 

@@ -17,6 +17,7 @@ const RPCBIND: u32 = 100_000;
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 const NFSACL: u32 = 100_227;
+const RECOVERY: u32 = 0x2053_4a52;
 const QUOTAS: u32 = 100_011;
 
 const NOW_S: u32 = 1_700_000_000;
@@ -179,6 +180,7 @@ fn calls_as_rfc_5531_has_them() {
         ("", Call { procedure: (MOUNT, 2, 0), ..null() }, nothing()),
         ("", Call { procedure: (MOUNT, 3, 0), ..null() }, nothing()),
         ("", Call { procedure: (RPCBIND, 2, 0), ..null() }, nothing()),
+        ("", Call { procedure: (RECOVERY, 1, 0), ..null() }, nothing()),
         ("PROG_UNAVAIL", Call { procedure: (QUOTAS, 4, 0), ..null() }, ProgramUnavailable),
         ("", Call { procedure: (0, 0, 0), ..null() }, ProgramUnavailable),
         ("", Call { procedure: (u32::MAX, 3, 0), ..null() }, ProgramUnavailable),
@@ -191,6 +193,8 @@ fn calls_as_rfc_5531_has_them() {
         ("", Call { procedure: (NFS, 0, 0), ..null() }, ProgramMismatch(2, 3)),
         ("", Call { procedure: (NFS, u32::MAX, 0), ..null() }, ProgramMismatch(2, 3)),
         ("", Call { procedure: (NFSACL, 2, 0), ..null() }, ProgramMismatch(3, 3)),
+        ("", Call { procedure: (RECOVERY, 0, 0), ..null() }, ProgramMismatch(1, 1)),
+        ("", Call { procedure: (RECOVERY, 2, 1), ..null() }, ProgramMismatch(1, 1)),
         ("", Call { procedure: (MOUNT, 0, 0), ..null() }, ProgramMismatch(1, 3)),
         ("", Call { procedure: (MOUNT, 4, 0), ..null() }, ProgramMismatch(1, 3)),
         ("", Call { procedure: (RPCBIND, 1, 0), ..null() }, ProgramMismatch(2, 4)),
@@ -198,6 +202,7 @@ fn calls_as_rfc_5531_has_them() {
         ("PROC_UNAVAIL", Call { procedure: (NFS, 3, 22), ..null() }, ProcedureUnavailable),
         ("", Call { procedure: (NFS, 3, u32::MAX), ..null() }, ProcedureUnavailable),
         ("", Call { procedure: (NFSACL, 3, 5), ..null() }, ProcedureUnavailable),
+        ("", Call { procedure: (RECOVERY, 1, 3), ..null() }, ProcedureUnavailable),
         ("", Call { procedure: (MOUNT, 3, 6), ..null() }, ProcedureUnavailable),
         ("", Call { procedure: (MOUNT, 1, 7), ..null() }, ProcedureUnavailable),
         ("GARBAGE_ARGS", Call { arguments: vec![], ..mnt() }, Garbage),
@@ -403,6 +408,13 @@ fn rpcbind_as_rfc_1833_has_it() {
         ("whatever it says", 3, 3, nfs_by(b"ticlts"), text(nfs)),
         ("", 4, 3, nfs_by(b"\xff\0"), text(nfs)),
         ("of any version", 3, 3, binding(NFS, 2, b"tcp", b"", b""), text(nfs)),
+        (
+            "empty for what rpcbind does not tell",
+            4,
+            3,
+            binding(RECOVERY, 1, b"tcp", b"", b""),
+            text(""),
+        ),
         ("empty for what is not registered", 4, 3, binding(QUOTAS, 4, b"tcp", b"", b""), text("")),
         ("CALLIT", 3, 5, remote(NFS, 3, 0, b""), told(nfs)),
         ("BCAST", 4, 5, remote(NFSACL, 3, 0, b"args"), told(nfs)),

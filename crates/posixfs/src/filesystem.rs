@@ -128,6 +128,10 @@ impl FileSystem for Tree {
         self.do_commit(caller, file)
     }
 
+    fn sync(&self, caller: &Caller<'_>, object: &StorageHandle) -> Durable<Result<(), FsError>> {
+        self.do_sync(caller, object)
+    }
+
     fn create(
         &self,
         caller: &Caller<'_>,

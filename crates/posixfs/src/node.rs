@@ -509,7 +509,12 @@ impl Node {
         let let_go = self.mount.let_go();
         let flush = self.volume.async_changes.flush();
         let up_to = self.volume.log.as_ref().map(VolumeLog::last);
-        self.noted(self.mount.sync())?;
+        let flushed = self.noted(self.mount.sync());
+        if let (Err(_), Some(log)) = (flushed, &self.volume.log) {
+            // Before the next one has its turn, which is not told of this error.
+            log.note_loss();
+        }
+        flushed?;
         self.note_settled(Settled::FileSystem, up_to)?;
         flush.done();
         self.mount.forget_let_go(let_go);

@@ -13,15 +13,15 @@ use steadfast_recovery::{Action, AttributesUnderWay, Before};
 use steadfast_sys::{file, process};
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
-    Acl, Attr, Caller, Changed, Cred, Durable, FileKind, FlushWhat, FsError, PreAttr, SetAttr,
-    SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
+    Acl, Attr, Caller, Changed, Cred, Durable, FileKind, Flush, FlushTarget, FlushWhat, FsError,
+    Obligation, PreAttr, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
 };
 
 use crate::acl::{self, Which};
 use crate::error::from_errno;
 use crate::logging::{self, Effects, VolumeLog};
 use crate::making::begin_setting;
-use crate::node::Node;
+use crate::node::{AllOf, Node};
 use crate::tree::Tree;
 
 impl Tree {
@@ -216,6 +216,33 @@ impl Tree {
         let mut effects = Effects::of_flush();
         effects.targets.push((node, FlushWhat::Data));
         effects.promise(&volume, committed)
+    }
+
+    /// Promises that all of the object's file system is stable, by a flush of the whole: what is dirty
+    /// there is not known well enough for less. Unstable WRITEs of any file count, and what a local
+    /// process or another share has changed goes along.
+    pub(crate) fn do_sync(
+        &self,
+        caller: &Caller<'_>,
+        object: &StorageHandle,
+    ) -> Durable<Result<(), FsError>> {
+        let checked = self.live(object, caller.waiting).and_then(|(node, _)| {
+            node.volume.log.as_ref().map_or(Ok(()), VolumeLog::require_no_fault)?;
+            // As for COMMIT: nothing there is more stable than it is.
+            if node.volume.is_volatile() {
+                return Ok(None);
+            }
+            if node.volume.ignores_syncfs() { Err(FsError::NotSupported) } else { Ok(Some(node)) }
+        });
+        let node = match checked {
+            Ok(Some(node)) => node,
+            Ok(None) => return Durable::promising_nothing(Ok(())),
+            Err(error) => return Durable::promising_nothing(Err(error)),
+        };
+        let domain = node.volume.domain;
+        let all = Arc::new(AllOf(node)) as Arc<dyn FlushTarget>;
+        let targets = std::iter::once((all, FlushWhat::Everything)).collect();
+        Durable::after(Ok(()), Obligation::Flush(Flush { domain, targets }))
     }
 
     /// Does something to an object under its order lock, and takes its attributes before and

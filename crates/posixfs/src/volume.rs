@@ -114,6 +114,9 @@ pub(crate) const XFS_MAGIC: u64 = 0x5846_5342;
 pub(crate) const BTRFS_MAGIC: u64 = 0x9123_683e;
 pub(crate) const TMPFS_MAGIC: u64 = 0x0102_1994;
 pub(crate) const RAMFS_MAGIC: u64 = 0x8584_58f6;
+/// Whose `syncfs` tells nobody behind them (Linux: `fuse_sync_fs` but for virtiofs; 9p and CIFS have no
+/// `sync_fs`), so that it succeeds though nothing is stable: FUSE, 9p, CIFS and SMB.
+const IGNORING_SYNCFS: [u32; 4] = [0x6573_5546, 0x0102_1997, 0xff53_4d42, 0xfe53_4d42];
 
 /// One file system, or one subvolume of one.
 pub(crate) struct Volume {
@@ -223,6 +226,11 @@ impl Volume {
     /// Whether nothing on it outlives the machine, so that there is nothing to flush.
     pub(crate) fn is_volatile(&self) -> bool {
         self.kind == VolumeKind::Memory
+    }
+
+    /// Whether a success of `syncfs` there says nothing.
+    pub(crate) fn ignores_syncfs(&self) -> bool {
+        IGNORING_SYNCFS.contains(&self.magic)
     }
 
     /// The inode number in a kernel handle, where it is known where that is (`linux/exportfs.h`,

@@ -345,3 +345,47 @@ fn what_was_promised_is_there_after_a_power_cut() {
         assert!(told.take().iter().all(|record| *record == "settled"));
     }
 }
+
+/// Whoever made it, and however it was acknowledged.
+#[test]
+fn all_that_was_acknowledged_is_there_after_a_sync() {
+    for (is_logged, kind, size) in
+        [(true, "ext4", 64), (false, "ext4", 64), (true, "xfs", 320), (false, "xfs", 320)]
+    {
+        let Some(place) = mounted(kind, size) else { continue };
+        let (storage, told) = storage(is_logged);
+        // Two shares of one file system.
+        let (tree, other) = (open(&place, &storage, 7), open(&place, &storage, 8));
+        let user = User::new(&tree, 0, 0);
+        let caller = user.caller();
+        let lax = Caller { is_async: true, ..caller };
+        let (dir, _) = make_directory(&tree, &lax, "d");
+        let (file, _) = create(&tree, &lax, &dir, "lax");
+        assert_eq!(write(&tree, &lax, &file, 10, WriteHow::FileSync).1, Awaited::Nothing);
+        let set = SetAttr { mode: Some(0o640), ..SetAttr::default() };
+        assert_eq!(settle(tree.set_attributes(&lax, &file, &set, None)).1, Awaited::Nothing);
+        let root = other.root().unwrap().handle;
+        let (found, _) = create(&other, &lax, &root, "unstable");
+        let unstable = write(&other, &caller, &found, 100_000, WriteHow::Unstable);
+        assert_eq!(unstable, (WriteHow::Unstable, Awaited::Nothing));
+        after_power_cut(&place, |left| {
+            assert!(!left.join("d").exists() && !left.join("unstable").exists(), "{kind}");
+        });
+        told.take();
+        let (result, awaited) = settle(other.sync(&lax, &root));
+        assert_eq!((result, awaited), (Ok(()), Awaited::All), "{kind}");
+        assert_eq!(told.take(), if is_logged { vec!["settled"] } else { vec![] });
+        after_power_cut(&place, |left| {
+            assert_eq!(std::fs::read(left.join("d/lax")).unwrap(), [7; 10]);
+            let mode = std::fs::metadata(left.join("d/lax")).unwrap().permissions();
+            assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o640);
+            assert_eq!(std::fs::read(left.join("unstable")).unwrap(), vec![7; 100_000]);
+        });
+        // It ends the state in which promises need a flush of the whole.
+        assert_ne!(create(&tree, &caller, &dir, "promised").1, Awaited::All);
+        // Though nothing is known that is dirty.
+        assert_eq!(settle(tree.sync(&caller, &dir)), (Ok(()), Awaited::All));
+        settle(tree.remove(&caller, &root, name("unstable")));
+        assert_eq!(settle(other.sync(&caller, &found)), (Err(FsError::Stale), Awaited::Nothing));
+    }
+}

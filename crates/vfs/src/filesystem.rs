@@ -397,6 +397,14 @@ pub trait FileSystem: Send + Sync {
         count: u32,
     ) -> Durable<Changed<()>>;
 
+    /// Promises that every change of the object's file system that was acknowledged before, to whomever
+    /// and however, is stable: data, names and attributes. Also to a caller who [`Caller::is_async`], and
+    /// whatever he may do to the object.
+    ///
+    /// # Errors
+    /// [`FsError::NotSupported`] where a file system as a whole cannot be made stable; as of attributes.
+    fn sync(&self, caller: &Caller<'_>, object: &StorageHandle) -> Durable<Result<(), FsError>>;
+
     /// CREATE of an ordinary file.
     fn create(
         &self,

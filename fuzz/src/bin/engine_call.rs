@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use steadfast_fuzz::server::{Server, message};
 
 /// Program, version and number of procedures.
-const PROGRAMS: [(u32, u32, u32); 8] = [
+const PROGRAMS: [(u32, u32, u32); 9] = [
     (100_003, 3, 23),
     (100_003, 2, 19),
     (100_227, 3, 4),
@@ -17,6 +17,7 @@ const PROGRAMS: [(u32, u32, u32); 8] = [
     (100_000, 2, 6),
     (100_000, 3, 9),
     (100_000, 4, 13),
+    (0x2053_4a52, 1, 4),
 ];
 const CALLS_MAX: usize = 32;
 
@@ -34,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
             continue;
         }
         // A good head, except that the first byte of the arguments picks the procedure.
-        let (program, version, procedures) = PROGRAMS[usize::from(kind & 7)];
+        let (program, version, procedures) = PROGRAMS[usize::from(kind & 15) % PROGRAMS.len()];
         let Some((procedure, arguments)) = body.split_first_chunk::<4>() else { continue };
         let procedure = u32::from(procedure[3]) % procedures;
         let mut call = message(program, version, procedure, arguments);

@@ -1,19 +1,18 @@
-//! Arguments and results of NFSACL.
+//! Arguments and results of NFSACL, and of the recovery program.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steadfast_wire::nfsacl;
+use steadfast_wire::{nfsacl, recovery};
 
 fuzz_target!(|input: &[u8]| {
     steadfast_fuzz::check_one_of!(
         input;
         nfsacl::Getacl3Args<'_>, nfsacl::Setacl3Args<'_>, nfsacl::SecAttr,
+        recovery::StatusArgs<'_>, recovery::SyncArgs<'_>, recovery::StatusRes, recovery::SyncRes,
     );
     if let Some((procedure, results)) = input.split_first() {
-        steadfast_fuzz::client_reads(
-            steadfast_client::nfsacl::NFSACL,
-            u32::from(*procedure) % 3,
-            results,
-        );
+        for program in [steadfast_client::nfsacl::NFSACL, steadfast_client::recovery::RECOVERY] {
+            steadfast_fuzz::client_reads(program, u32::from(*procedure) % 3, results);
+        }
     }
 });

@@ -40,6 +40,7 @@ use steadfast_wire::nfs4::{
     OpenClaim4, OpenHow4, PutFh4Args, Read4Args, ReadDir4Args, StateId4, Write4Args,
 };
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
+use steadfast_wire::recovery::{StatusArgs, SyncArgs};
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
 use steadfast_wire::{nfs2, nlm, nsm};
@@ -500,6 +501,11 @@ fn engine(seeds: &Seeds<'_>, arguments: &[(u8, &'static str, Vec<u8>)]) -> io::R
     let getacl = written(&Getacl3Args { object: NfsFh3(&file), mask: 15 });
     let setacl = written(&Setacl3Args { object: NfsFh3(&file), acls: acls(1) });
     seeds.put(target, "acls", &[step(2, 2, 1, &setacl), step(2, 1, 2, &getacl)].concat())?;
+    let status = written(&StatusArgs { object: NfsFh3(&file) });
+    let sync = written(&SyncArgs { object: NfsFh3(&file) });
+    let failing = [step(0x88, 2, 3, &sync), step(8, 2, 4, &sync)].concat();
+    let calls = [step(8, 1, 1, &status), step(8, 2, 2, &sync), failing].concat();
+    seeds.put(target, "recovery", &calls)?;
     let path = written(&DirPath { path: b"/a/d" });
     let mounts: Vec<u8> =
         (0..6).flat_map(|procedure| step(3, procedure, procedure, &path)).collect();

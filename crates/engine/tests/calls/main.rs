@@ -5,6 +5,7 @@ mod async_callers;
 #[path = "../common/asynchronous.rs"]
 mod asynchronous;
 mod put_off;
+mod recovery;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

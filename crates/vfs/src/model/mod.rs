@@ -67,6 +67,7 @@ struct State {
 #[derive(Debug, Default)]
 pub struct FlushLog {
     flushes: AtomicU64,
+    whole: AtomicU64,
     fails: AtomicBool,
 }
 
@@ -74,6 +75,11 @@ impl FlushLog {
     /// How many objects were flushed.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::SeqCst)
+    }
+
+    /// How often the whole file system was flushed.
+    pub fn whole_flushes(&self) -> u64 {
+        self.whole.load(Ordering::SeqCst)
     }
 
     /// Makes all flushes from now on fail, or succeed again.
@@ -102,6 +108,28 @@ impl FlushTarget for ModelTarget {
 
     fn flush_file_system(&self) -> Result<(), FsError> {
         self.flush(FlushWhat::Everything)
+    }
+}
+
+/// All of the file system.
+struct WholeModel(Arc<FlushLog>);
+
+impl FlushTarget for WholeModel {
+    fn flush_key(&self) -> u64 {
+        // No file has it.
+        u64::MAX
+    }
+
+    fn flush(&self, _what: FlushWhat) -> Result<(), FsError> {
+        self.flush_file_system()
+    }
+
+    fn flush_file_system(&self) -> Result<(), FsError> {
+        if self.0.fails.load(Ordering::SeqCst) {
+            return Err(FsError::Io);
+        }
+        self.0.whole.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
 }
 
@@ -183,6 +211,14 @@ impl ModelFs {
             .collect();
         let domain = FlushDomain(self.fsid as u32);
         Durable::after(value, Obligation::Flush(Flush { domain, targets }))
+    }
+
+    /// What holds once the whole file system is flushed.
+    fn promise_all(&self) -> Durable<Result<(), FsError>> {
+        let whole = Arc::new(WholeModel(Arc::clone(&self.log))) as Arc<dyn FlushTarget>;
+        let targets = std::iter::once((whole, FlushWhat::Everything)).collect();
+        let domain = FlushDomain(self.fsid as u32);
+        Durable::after(Ok(()), Obligation::Flush(Flush { domain, targets }))
     }
 
     /// Runs a change of one object between two looks at its attributes.

@@ -235,6 +235,14 @@ impl FileSystem for ModelFs {
         self.promise(caller, changed, is_ok, &[id])
     }
 
+    fn sync(&self, _caller: &Caller<'_>, object: &StorageHandle) -> Durable<Result<(), FsError>> {
+        let found = number(object).and_then(|id| self.state().file(id).map(drop));
+        match found {
+            Ok(()) => self.promise_all(),
+            Err(error) => Durable::promising_nothing(Err(error)),
+        }
+    }
+
     fn create(
         &self,
         caller: &Caller<'_>,
