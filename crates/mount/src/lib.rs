@@ -24,6 +24,7 @@ mod node;
 mod options;
 mod pool;
 mod process;
+mod replay;
 mod server;
 mod transport;
 mod versions;
@@ -43,6 +44,7 @@ use fuser::{Config, Session, SessionACL};
 
 pub use connect::{ConnectError, Connected, Specification, connect};
 pub use options::{CacheTimes, JournalSync, OptionError, Options};
+pub use replay::{Conflict, ReplayError, Report, replay_journal};
 
 use crate::fuse::Adapter;
 use crate::journaling::Journaling;
