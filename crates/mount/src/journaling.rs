@@ -1,6 +1,7 @@
 //! The journal of a mount: what is written goes into a ring on this host's disk before it is
 //! acknowledged, and leaves it when the server has it on stable storage.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,13 +13,17 @@ use steadfast_journal::{
     Record, Recovered, Sequence, Settled, Stamp, Status, Time,
 };
 
-use crate::connect::Specification;
+use crate::connect::{Connected, Specification};
 use crate::options::{JournalSync, Options};
+use crate::replay::{ReplayError, Replaying, replay};
+use crate::transport::Patience;
 
 /// How often the journal gives room back, and is made stable if its owner wants that by time.
 const TICK: Duration = Duration::from_millis(500);
 /// How full the ring is when everything is sent and committed, in percent.
 const PRESSED_FROM: u64 = 50;
+/// How often it is told how far a replay is.
+const PROGRESS: Duration = Duration::from_secs(2);
 /// How often writers are reported to wait for room.
 const REPORT: Duration = Duration::from_secs(10);
 
@@ -55,6 +60,7 @@ impl Journaling {
         let mut ring = RingOptions::new(&what.server, &what.path);
         ring.ring_bytes = options.journal_bytes;
         ring.compress = options.compresses;
+        ring.mount_options = options.for_replay().into_bytes();
         let (journal, recovered) = Journal::open(directory, &ring)?;
         let journaling = Self {
             journal,
@@ -67,9 +73,44 @@ impl Journaling {
         Ok(Some((journaling, recovered)))
     }
 
-    /// The ring itself, for the replay.
-    pub(crate) fn ring(&self) -> &Journal {
-        &self.journal
+    /// Sends what an earlier mount has left in the journal, and tells what became of it.
+    pub(crate) fn replay(
+        &self,
+        connected: &Connected,
+        what: &Specification,
+        directory: &Path,
+        recovered: &Recovered,
+    ) -> Result<(), ReplayError> {
+        let lost = recovered.damage.iter().filter(|damage| damage.was_stable);
+        for damage in lost {
+            tracing::error!(?damage, "changes that were in the journal are lost: it was damaged");
+        }
+        if recovered.pending_records > 0 {
+            tracing::info!(records = recovered.pending_records, "the journal is replayed");
+            let replaying = Replaying {
+                write_bytes: connected.write_bytes.min(connected.read_bytes),
+                directory,
+                share: (what.server.as_bytes(), what.path.as_bytes()),
+                patience: Patience::default(),
+            };
+            let mut told = Instant::now();
+            let mut progress = |done, all| {
+                if told.elapsed() >= PROGRESS {
+                    told = Instant::now();
+                    tracing::info!(done, all, "the journal is replayed");
+                }
+            };
+            let report = replay(&self.journal, &connected.server, &replaying, &mut progress)?;
+            for line in report.to_string().lines() {
+                if report.is_complete() {
+                    tracing::info!("replay of the journal: {line}");
+                } else {
+                    tracing::error!("replay of the journal: {line}");
+                }
+            }
+        }
+        self.journal.acknowledge_damage();
+        Ok(())
     }
 
     /// Whether what is written is kept by the journal.

@@ -113,7 +113,8 @@ impl Mounted {
         else {
             return Ok(None);
         };
-        let _ = (connected, recovered);
+        let directory = options.journal.as_deref().unwrap_or(Path::new("/"));
+        journaling.replay(connected, &what, directory, &recovered).map_err(io::Error::other)?;
         let journaling = Arc::new(journaling);
         journaling.start_care()?;
         Ok(Some(journaling))

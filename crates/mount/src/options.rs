@@ -295,6 +295,15 @@ fn ring_bytes(word: &str, value: &str) -> Result<u64, OptionError> {
 }
 
 impl Options {
+    /// The words that a replay of the journal needs to find the server.
+    pub(crate) fn for_replay(&self) -> String {
+        let ports = [("port", self.port), ("mountport", self.mount_port)];
+        let ports = ports.iter().filter_map(|(word, port)| Some(format!("{word}={}", (*port)?)));
+        let flag = (!self.from_reserved_port).then(|| "noresvport".to_owned());
+        let bytes = self.write_bytes.map(|bytes| format!("wsize={bytes}"));
+        ports.chain(flag).chain(bytes).collect::<Vec<_>>().join(",")
+    }
+
     /// How long mounting is tried again while the server cannot be reached.
     #[must_use]
     pub fn retries_for(&self) -> Duration {

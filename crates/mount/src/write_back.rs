@@ -369,6 +369,13 @@ impl WriteBack {
         }
     }
 
+    /// The file is not open any more. What the journal has may become stable on the server later.
+    pub(crate) fn let_go(&self, node: &Arc<Node>) {
+        if self.kept_by().is_none() || node.data.is_unsent() {
+            self.press(node);
+        }
+    }
+
     /// Changes attributes after everything that was written is sent, while nothing is. With a size,
     /// data beyond it is forgotten once the server has the size.
     pub(crate) fn change<T>(

@@ -225,8 +225,7 @@ impl Pass<'_> {
         }
         for truncation in truncations {
             let settings = Settings { size: Some(truncation.size), ..Settings::default() };
-            let set =
-                self.ask(|share| share.setattr(&truncation.who, &way.handle, &settings))?;
+            let set = self.ask(|share| share.setattr(&truncation.who, &way.handle, &settings))?;
             match set {
                 Ok(stamp) => {
                     if !way.compares {
@@ -253,7 +252,8 @@ impl Pass<'_> {
         let mut live: Vec<Piece> = self.plan.objects[way.object].writes.clone();
         live.sort_unstable_by_key(|piece| piece.range.start);
         let end = live.last().map_or(0, |piece| piece.range.end).max(last.size);
-        if !(last.size..=end).contains(&way.size) || way.size.saturating_sub(from) > ZEROS_LOOKED_AT {
+        if !(last.size..=end).contains(&way.size) || way.size.saturating_sub(from) > ZEROS_LOOKED_AT
+        {
             return Ok(false);
         }
         let mut at = from;

@@ -1,7 +1,9 @@
 //! What the journal knows of the server's answers, in the words of a replay.
 
 use steadfast_client::Time;
-use steadfast_journal::{Journal, Outcome, Pending, Record, Sequence, Stamp as Noted, Time as NotedTime};
+use steadfast_journal::{
+    Journal, Outcome, Pending, Record, Sequence, Stamp as Noted, Time as NotedTime,
+};
 
 use super::share::{Stamp, Who};
 
@@ -27,10 +29,8 @@ pub(super) fn stamp_of(journal: &Journal, object: &[u8]) -> Option<Stamp> {
 /// Notes what the server has answered: with the next sync, and as long as the ring has room. Without it
 /// a later replay finds out by comparing.
 pub(super) fn note(journal: &Journal, of: Sequence, handle: &[u8], after: Option<Stamp>) {
-    let time = |time: Time| NotedTime {
-        seconds: i64::from(time.seconds),
-        nanoseconds: time.nanoseconds,
-    };
+    let time =
+        |time: Time| NotedTime { seconds: i64::from(time.seconds), nanoseconds: time.nanoseconds };
     let after = after.map(|stamp| Noted {
         size: stamp.size,
         modified: time(stamp.mtime),

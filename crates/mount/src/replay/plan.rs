@@ -75,12 +75,32 @@ pub(crate) struct Step {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    Make { at: Place, object: Object, what: Making, settings: Settings },
+    Make {
+        at: Place,
+        object: Object,
+        what: Making,
+        settings: Settings,
+    },
     /// Without a size. Attributes that a later record sets are left out.
-    SetAttr { object: Object, settings: Settings },
-    Remove { at: Place, object: Option<Object>, is_directory: bool },
-    Rename { from: Place, to: Place, object: Option<Object>, replaced: Option<Object> },
-    Link { object: Object, at: Place },
+    SetAttr {
+        object: Object,
+        settings: Settings,
+    },
+    Remove {
+        at: Place,
+        object: Option<Object>,
+        is_directory: bool,
+    },
+    Rename {
+        from: Place,
+        to: Place,
+        object: Option<Object>,
+        replaced: Option<Object>,
+    },
+    Link {
+        object: Object,
+        at: Place,
+    },
 }
 
 /// All that is to be done.

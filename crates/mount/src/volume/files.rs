@@ -241,7 +241,7 @@ impl Volume {
         if !open.is_writer() {
             return Ok(());
         }
-        self.write_back.flush(&open.node, asker.patience, Wanted::Stable)?;
+        self.write_back.make_safe(&open.node, asker.patience)?;
         open.unseen_error()
     }
 
@@ -255,7 +255,7 @@ impl Volume {
     pub(crate) fn release(&self, file: u64) -> Option<Hidden> {
         let open = self.files.write().remove(&file)?;
         // What a mapping has changed after the last close.
-        self.write_back.press(&open.node);
+        self.write_back.let_go(&open.node);
         let hidden = open.node.close();
         self.nodes.release(open.node.number);
         *self.removing.lock() += usize::from(hidden.is_some());

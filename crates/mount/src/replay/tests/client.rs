@@ -185,8 +185,12 @@ impl Client {
                 let may = if is_file { bound_is_file } else { from == parent && bound.is_none() };
                 let bound = bound.filter(|bound| *bound != object);
                 let is_other = (from, &from_name) != (parent, &name);
-                (may && is_other)
-                    .then_some(Op::Rename((from, from_name), (parent, name), object, bound))
+                (may && is_other).then_some(Op::Rename(
+                    (from, from_name),
+                    (parent, name),
+                    object,
+                    bound,
+                ))
             }
             88..91 if bound.is_none() => Some(Op::Link(file?, parent, name)),
             91..100 => {
@@ -323,12 +327,10 @@ fn execute(
     let of = |number: &u64| handle(*number);
     match op {
         Op::Create(parent, name) => {
-            let (made, _) =
-                model.make(who, &of(parent), name, &Making::File { verifier }).unwrap();
+            let (made, _) = model.make(who, &of(parent), name, &Making::File { verifier }).unwrap();
             if !is_cut {
                 let now = Some(SetTime::OfServer);
-                let settings =
-                    Settings { mode: Some(0o644), accessed: now, modified: now, ..none };
+                let settings = Settings { mode: Some(0o644), accessed: now, modified: now, ..none };
                 model.setattr(who, &made, &settings).unwrap();
             }
             (Some(made), None)
