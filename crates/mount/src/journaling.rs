@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
+use parking_lot::Mutex;
 use steadfast_client::{FileHandle, Identity, Wcc};
 use steadfast_journal::{
     AppendError, Change, DATA_BYTES_MAX, Journal, OpenError, Options as RingOptions, Outcome,
@@ -37,6 +38,8 @@ pub(crate) struct Journaling {
     /// Writers that have found no room.
     full_waits: AtomicU64,
     began: Instant,
+    /// What leaves when everything that was appended before is on the disk.
+    leaving: Mutex<Vec<Sequence>>,
     /// When it was reported last that writers wait, in ms since the beginning, and 1.
     reported_ms: AtomicU64,
 }
@@ -68,6 +71,7 @@ impl Journaling {
             has_failed: AtomicBool::new(false),
             full_waits: AtomicU64::new(0),
             began: Instant::now(),
+            leaving: Mutex::default(),
             reported_ms: AtomicU64::new(0),
         };
         Ok(Some((journaling, recovered)))
@@ -205,6 +209,7 @@ impl Journaling {
 
     /// Waits a while for room for so much data.
     pub(crate) fn wait_for_room(&self, bytes: usize, at_most: Duration) {
+        self.settle_now();
         self.journal.wait_for_room(bytes.min(DATA_BYTES_MAX), at_most);
     }
 
@@ -225,6 +230,24 @@ impl Journaling {
         if !sequences.is_empty() {
             self.journal.settled(sequences, how);
         }
+    }
+
+    /// The server has these on stable storage. They leave once newer records are on the disk: else a
+    /// crash of this host could leave older ones of the same bytes, which would be sent again.
+    pub(crate) fn settle_later(&self, sequences: Vec<Sequence>) {
+        if !sequences.is_empty() {
+            self.leaving.lock().extend(sequences);
+        }
+    }
+
+    fn settle_now(&self) {
+        let leaving = std::mem::take(&mut *self.leaving.lock());
+        if leaving.is_empty() {
+            return;
+        }
+        // If the disk has failed, nothing of it is sent again but after a look at the server.
+        self.make_stable(self.journal.status().last);
+        self.settle(leaving, Settled::Stable);
     }
 
     /// Notes what the server has said of a file with a record, so that a replay knows a change of
@@ -263,6 +286,7 @@ impl Journaling {
         let mut synced = Instant::now();
         let care = move || {
             while let Some(this) = weak.upgrade() {
+                this.settle_now();
                 if let Err(failed) = this.journal.maintain() {
                     this.fail(&failed);
                     return;
@@ -283,6 +307,7 @@ impl Journaling {
 
     /// The mount ends, and nothing is written any more. What is left stays in the ring.
     pub(crate) fn end(&self) {
+        self.settle_now();
         let status = self.journal.status();
         if status.pending_records > 0 {
             let (records, files) = (status.pending_records, status.pending_objects);

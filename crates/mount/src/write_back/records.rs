@@ -91,10 +91,11 @@ impl WriteBack {
         }
     }
 
-    /// What the server has on stable storage leaves the journal.
+    /// What the server has on stable storage leaves the journal; soon, since records that are only in
+    /// memory yet have to be on the disk before.
     pub(super) fn leave(&self, state: &mut DataState) {
         if let Some(journaling) = &self.journaling {
-            journaling.settle(state.records.take_settled(&state.held), Settled::Stable);
+            journaling.settle_later(state.records.take_settled(&state.held));
         }
     }
 

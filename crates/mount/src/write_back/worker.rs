@@ -25,7 +25,8 @@ enum Step {
 }
 
 impl DataState {
-    fn next_step(&mut self, write_bytes: usize) -> Option<Step> {
+    /// `is_journaled`: how stable something is on the server is asked for by other means.
+    fn next_step(&mut self, write_bytes: usize, is_journaled: bool) -> Option<Step> {
         if self.is_gated {
             return None;
         }
@@ -34,7 +35,8 @@ impl DataState {
             && let Some(run) = self.held.depart(write_bytes)
         {
             // A short file needs no COMMIT.
-            let is_only = self.held.dirty_bytes() == 0
+            let is_only = !is_journaled
+                && self.held.dirty_bytes() == 0
                 && self.held.flights() == 1
                 && !self.held.has_unstable()
                 && (self.committers > 0 || self.is_pressed);
@@ -73,7 +75,7 @@ impl WriteBack {
     fn work(&self, node: &Arc<Node>) {
         loop {
             let mut state = node.data.state.lock();
-            let Some(step) = state.next_step(self.write_bytes) else {
+            let Some(step) = state.next_step(self.write_bytes, self.journaling.is_some()) else {
                 // Under the lock, so that whoever adds work from now on sees that no job is left.
                 state.jobs = state.jobs.saturating_sub(1);
                 break;
@@ -81,10 +83,10 @@ impl WriteBack {
             let identity = state.identity.clone().unwrap_or(Identity::None);
             let last = state.records.last();
             drop(state);
-            // What the server has stable leaves the journal: what comes after that must not be lost
-            // there, so that no older data of the same bytes is sent again.
-            let may_be_stable = !matches!(step, Step::Send { stable: StableHow::Unstable, .. });
-            if let (true, Some(last), Some(journaling)) = (may_be_stable, last, self.kept_by()) {
+            // If this host crashed after that with records only in its memory, older ones of the same bytes
+            // would be sent again.
+            let is_commit = matches!(step, Step::Commit { .. });
+            if let (true, Some(last), Some(journaling)) = (is_commit, last, self.kept_by()) {
                 journaling.make_stable(last);
             }
             match step {
