@@ -412,7 +412,10 @@ fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use steadfast_intent_log::testing::{Fault, MemoryMedium};
+
     use super::*;
+    use crate::record::{Change, Record};
 
     #[test]
     fn directories_that_are_made_are_known_so_that_they_are_flushed() {
@@ -421,5 +424,27 @@ mod tests {
         assert_eq!(make_directories(&b).unwrap(), [&a, &b]);
         assert!(b.is_dir());
         assert!(make_directories(&b).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_ring_that_cannot_be_written_is_marked_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let medium = Arc::new(MemoryMedium::new(1 << 16));
+        let options = Options::new("server", "/share");
+        let (mut journal, _) =
+            Journal::on_medium(Arc::clone(&medium) as _, &options, [7; 16]).unwrap();
+        journal.place = Some(Place::open(directory.path(), true, Duration::ZERO).unwrap());
+        let change = Change::Write { file: b"f", offset: 0, data: b"x" };
+        let groups = &[];
+        let record = Record { time_ns: 0, uid: 0, gid: 0, groups, order: None, path: b"f", change };
+        let sequence = journal.append(&record).unwrap();
+        journal.sync(sequence).unwrap();
+        for write in 0..4 {
+            medium.fault_at(write, Fault::Fail(0));
+        }
+        assert!(!is_marked_as_bypassed(directory.path()));
+        assert_eq!(journal.bypass(b"f"), Ok(()));
+        assert!(is_marked_as_bypassed(directory.path()));
+        assert!(journal.pending().iter().all(|one| one.may_be_superseded));
     }
 }

@@ -59,7 +59,7 @@ const RING_BLOCKS: u64 = 8;
 fn is_flipped(image: &[u8], at: usize) -> bool {
     let beside = &image[at.saturating_sub(4)..image.len().min(at + 5)];
     let is_long_run = beside.iter().all(|byte| *byte == image[at]);
-    !is_long_run || at % 97 == 0
+    !is_long_run || at.is_multiple_of(97)
 }
 
 fn flip_each_byte(image: &[u8], is_clean: bool) {

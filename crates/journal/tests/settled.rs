@@ -1,5 +1,6 @@
 //! Unit ring: what leaves, and what comes back when the server refuses a change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, of which some have one")]
 
 mod common;
 
