@@ -307,6 +307,14 @@ impl Held {
         self.take_unstable(mark);
     }
 
+    /// A COMMIT that was sent at `mark` has failed: what it was for is dirty again.
+    pub(crate) fn resend_unstable(&mut self, mark: u64) {
+        for (start, mut extent) in self.take_unstable(mark) {
+            extent.stage = Stage::Dirty;
+            self.put(start, extent);
+        }
+    }
+
     fn take_unstable(&mut self, mark: u64) -> Vec<(u64, Extent)> {
         let of_before = |extent: &Extent| match extent.stage {
             Stage::Unstable { acknowledged, .. } => acknowledged <= mark,

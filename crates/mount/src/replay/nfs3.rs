@@ -116,7 +116,12 @@ impl Share for Nfs<'_> {
     fn commit(&mut self, who: &Who, file: &[u8]) -> Answer<[u8; 8]> {
         // A share that is `async` answers to COMMIT from memory.
         self.call(who, |nfs| match nfs.recovery_status(&handle(file)) {
-            Ok(status) if status.is_async => nfs.recovery_sync(&handle(file)),
+            Ok(status) if status.is_async => match nfs.recovery_sync(&handle(file)) {
+                Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
+                    nfs.commit(&handle(file), 0, 0).map(|commit| commit.verifier)
+                }
+                synced => synced,
+            },
             Err(error) if !error.is_program_unavailable() => Err(error),
             _ => nfs.commit(&handle(file), 0, 0).map(|commit| commit.verifier),
         })

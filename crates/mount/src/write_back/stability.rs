@@ -2,7 +2,7 @@
 //! `async` so that COMMIT means nothing, to SYNC of the recovery program (docs/recovery.md).
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_client::{ClientError, Commit, FileHandle, Identity};
+use steadfast_client::{ClientError, Commit, FileHandle, Identity, NfsStat3};
 
 use super::WriteBack;
 use crate::held::Verifier;
@@ -57,9 +57,13 @@ impl WriteBack {
         }
         // After the COMMIT it is not asked: a share that is `async` would not do what it says.
         match self.server.call(identity, patience, |nfs| nfs.recovery_status(file)) {
-            Ok(status) if status.is_async => {
-                self.sync_share(file, identity).map(Stabilized::Synced)
-            }
+            Ok(status) if status.is_async => match self.sync_share(file, identity) {
+                // A file system that cannot be flushed as a whole.
+                Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
+                    commit().map(Stabilized::Committed)
+                }
+                synced => synced.map(Stabilized::Synced),
+            },
             Ok(_) => commit().map(Stabilized::Committed),
             Err(error) if error.is_program_unavailable() => {
                 self.stability.syncs.lock().has_none = true;

@@ -18,6 +18,9 @@ use crate::transport::Patience;
 /// How often old data is looked for.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Pause after the server could not make data stable that the journal has.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// What is to be done next for a file.
 enum Step {
     Send { run: Run, stable: StableHow },
@@ -153,6 +156,17 @@ impl WriteBack {
                     tracing::info!(file = node.number, "the server was restarted: writing again");
                 }
                 self.leave(&mut state);
+            }
+            Err(error) if self.kept_by().is_some() && Errno::from(&error) != Errno::ESTALE => {
+                tracing::warn!(
+                    file = node.number,
+                    %error,
+                    "data could not be made stable on the server: it is in the journal, and is sent again"
+                );
+                state.held.resend_unstable(mark);
+                drop(state);
+                thread::sleep(RETRY);
+                return;
             }
             Err(error) => {
                 let errno = Errno::from(&error);
