@@ -1,11 +1,15 @@
 //! When the server has data on stable storage: it says so in answer to COMMIT, or, if the share is
 //! `async` so that COMMIT means nothing, to SYNC of the recovery program (docs/recovery.md).
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::{Condvar, Mutex};
 use steadfast_client::{ClientError, Commit, FileHandle, Identity, NfsStat3};
 
 use super::WriteBack;
 use crate::held::Verifier;
+use crate::node::Node;
 use crate::transport::Patience;
 
 /// What is known of the server, and SYNCs that several files share.
@@ -13,14 +17,15 @@ use crate::transport::Patience;
 pub(super) struct Stability {
     /// What the server answers to COMMIT is not taken for the truth unasked.
     is_asked: bool,
-    syncs: Mutex<Syncs>,
+    /// The server does not have the program.
+    has_none: AtomicBool,
+    /// By the file system at the server: SYNC is about one.
+    syncs: Mutex<HashMap<u64, Syncs>>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Syncs {
-    /// The server does not have the program.
-    has_none: bool,
     is_in_flight: bool,
     started: u64,
     /// The last one that was answered, and with what.
@@ -39,7 +44,12 @@ pub(super) enum Stabilized {
 
 impl Stability {
     pub(super) fn new(is_asked: bool) -> Self {
-        Self { is_asked, syncs: Mutex::default(), changed: Condvar::new() }
+        Self {
+            is_asked,
+            has_none: AtomicBool::new(false),
+            syncs: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 }
 
@@ -47,17 +57,17 @@ impl WriteBack {
     /// Has the server make stable what it has acknowledged of a file.
     pub(super) fn stabilize(
         &self,
-        file: &FileHandle,
+        node: &Node,
         identity: &Identity,
     ) -> Result<Stabilized, ClientError> {
-        let patience = Patience::default();
+        let (file, patience) = (&node.handle, Patience::default());
         let commit = || self.server.call(identity, patience, |nfs| nfs.commit(file, 0, 0));
-        if !self.stability.is_asked || self.stability.syncs.lock().has_none {
+        if !self.stability.is_asked || self.stability.has_none.load(Ordering::Relaxed) {
             return commit().map(Stabilized::Committed);
         }
         // After the COMMIT it is not asked: a share that is `async` would not do what it says.
         match self.server.call(identity, patience, |nfs| nfs.recovery_status(file)) {
-            Ok(status) if status.is_async => match self.sync_share(file, identity) {
+            Ok(status) if status.is_async => match self.sync_file_system(node, identity) {
                 // A file system that cannot be flushed as a whole.
                 Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
                     commit().map(Stabilized::Committed)
@@ -66,7 +76,7 @@ impl WriteBack {
             },
             Ok(_) => commit().map(Stabilized::Committed),
             Err(error) if error.is_program_unavailable() => {
-                self.stability.syncs.lock().has_none = true;
+                self.stability.has_none.store(true, Ordering::Relaxed);
                 tracing::info!(
                     "the server has no recovery program: its answers to COMMIT are believed"
                 );
@@ -76,26 +86,31 @@ impl WriteBack {
         }
     }
 
-    /// A SYNC that is sent after this call has begun; those who come together share one.
-    fn sync_share(&self, file: &FileHandle, identity: &Identity) -> Result<Verifier, ClientError> {
+    /// A SYNC that is sent after this call has begun; those of one file system who come together share
+    /// one.
+    fn sync_file_system(&self, node: &Node, identity: &Identity) -> Result<Verifier, ClientError> {
         let Stability { syncs, changed, .. } = &self.stability;
-        let mut state = syncs.lock();
-        let wanted = state.started + 1;
+        let file_system = node.attributes().fsid;
+        let mut all = syncs.lock();
+        let wanted = all.entry(file_system).or_default().started + 1;
         loop {
+            let state = all.entry(file_system).or_default();
             if state.done >= wanted {
                 return Ok(state.verifier);
             }
             if state.is_in_flight {
-                changed.wait(&mut state);
+                changed.wait(&mut all);
                 continue;
             }
             state.is_in_flight = true;
             state.started += 1;
             let number = state.started;
-            drop(state);
-            let outcome =
-                self.server.call(identity, Patience::default(), |nfs| nfs.recovery_sync(file));
-            state = syncs.lock();
+            drop(all);
+            let outcome = self
+                .server
+                .call(identity, Patience::default(), |nfs| nfs.recovery_sync(&node.handle));
+            all = syncs.lock();
+            let state = all.entry(file_system).or_default();
             state.is_in_flight = false;
             changed.notify_all();
             state.verifier = outcome?;

@@ -137,7 +137,7 @@ impl WriteBack {
 
     fn commit(&self, node: &Arc<Node>, identity: &Identity, mark: u64) {
         let begun = node.begin_change();
-        let outcome = self.stabilize(&node.handle, identity);
+        let outcome = self.stabilize(node, identity);
         let wcc = match &outcome {
             Ok(Stabilized::Committed(commit)) => Some(&commit.wcc),
             _ => None,
