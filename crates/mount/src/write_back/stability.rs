@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_client::{ClientError, Commit, FileHandle, Identity, NfsStat3};
+use steadfast_client::{ClientError, Commit, Identity, NfsStat3};
 
 use super::WriteBack;
 use crate::held::Verifier;
