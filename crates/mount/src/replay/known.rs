@@ -1,7 +1,9 @@
 //! What the journal knows of the server's answers, in the words of a replay.
 
 use steadfast_client::Time;
-use steadfast_journal::{Journal, Outcome, Pending, Record, Sequence, Stamp as Noted, Time as NotedTime};
+use steadfast_journal::{
+    Journal, Outcome, Pending, Record, Sequence, Stamp as Noted, Time as NotedTime,
+};
 
 use super::share::{Stamp, Who};
 
@@ -14,12 +16,13 @@ pub(super) fn who_of(record: &Record<'_>) -> Who {
     Who { uid: record.uid, gid: record.gid, groups: record.groups.to_vec() }
 }
 
+fn time(noted: NotedTime) -> Time {
+    let seconds = noted.seconds.clamp(0, i64::from(u32::MAX)) as u32;
+    Time { seconds, nanoseconds: noted.nanoseconds }
+}
+
 /// What the server said last of an object.
 pub(super) fn stamp_of(journal: &Journal, object: &[u8]) -> Option<Stamp> {
-    let time = |time: NotedTime| Time {
-        seconds: time.seconds.clamp(0, i64::from(u32::MAX)) as u32,
-        nanoseconds: time.nanoseconds,
-    };
     let Noted { size, modified, changed } = journal.last_stamp(object)?;
     Some(Stamp { size, mtime: time(modified), ctime: time(changed) })
 }
@@ -27,10 +30,8 @@ pub(super) fn stamp_of(journal: &Journal, object: &[u8]) -> Option<Stamp> {
 /// Notes what the server has answered: with the next sync, and as long as the ring has room. Without it
 /// a later replay finds out by comparing.
 pub(super) fn note(journal: &Journal, of: Sequence, handle: &[u8], after: Option<Stamp>) {
-    let time = |time: Time| NotedTime {
-        seconds: i64::from(time.seconds),
-        nanoseconds: time.nanoseconds,
-    };
+    let time =
+        |time: Time| NotedTime { seconds: i64::from(time.seconds), nanoseconds: time.nanoseconds };
     let after = after.map(|stamp| Noted {
         size: stamp.size,
         modified: time(stamp.mtime),

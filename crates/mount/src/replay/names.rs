@@ -90,9 +90,9 @@ impl Pass<'_> {
         let is_untouched = !is_ours
             && *verifier != [0; 8]
             && self.bound(step, at, Some(object))? == Bound::Wanted
-            && self.is_met_again(step, at, what)?.is_some_and(|handle| {
-                self.plan.known(&handle) == Some(object)
-            });
+            && self
+                .is_met_again(step, at, what)?
+                .is_some_and(|handle| self.plan.known(&handle) == Some(object));
         if is_ours || is_untouched {
             return self.set_attributes(step, object, &made_settings(settings));
         }
@@ -219,10 +219,13 @@ impl Pass<'_> {
                     FileType::CharacterDevice => 0o020_000,
                     FileType::BlockDevice => 0o060_000,
                     FileType::Socket => 0o140_000,
-                    FileType::Regular | FileType::Directory | FileType::Symlink => return Ok(false),
+                    FileType::Regular | FileType::Directory | FileType::Symlink => {
+                        return Ok(false);
+                    }
                 };
                 let has_device = matches!(is, 0o020_000 | 0o060_000);
-                is == file_type & 0o170_000 && (!has_device || <[u32; 2]>::from(now.rdev) == *device)
+                is == file_type & 0o170_000
+                    && (!has_device || <[u32; 2]>::from(now.rdev) == *device)
             }
         })
     }
@@ -291,11 +294,7 @@ impl Pass<'_> {
     }
 
     /// Whether it is known that somebody else has written to it since.
-    fn has_others_data(
-        &mut self,
-        who: &Who,
-        object: Option<Object>,
-    ) -> Result<bool, ReplayError> {
+    fn has_others_data(&mut self, who: &Who, object: Option<Object>) -> Result<bool, ReplayError> {
         let Some(now) = self.attributes(who, object)? else { return Ok(false) };
         Ok(object.is_some_and(|object| {
             self.plan.objects[object].stamp.is_some() && self.is_data_changed(object, &now)

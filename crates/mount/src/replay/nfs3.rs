@@ -2,7 +2,7 @@
 
 use steadfast_client::{
     Attributes, ClientError, CreateHow3, DeviceData3, FileHandle, Identity, MknodData3, Nfs3Client,
-    NfsStat3, NfsTime3, Settings as Wire, SetTime3, SpecData3, StableHow,
+    NfsStat3, NfsTime3, SetTime3, Settings as Wire, SpecData3, StableHow,
 };
 use steadfast_journal::{Attributes as Settings, SetTime};
 

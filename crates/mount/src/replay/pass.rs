@@ -26,7 +26,10 @@ pub(crate) enum Life {
     Alive,
     Gone,
     /// It cannot be made: what is to be done with it cannot be done either.
-    Lost { why: String, is_refused: bool },
+    Lost {
+        why: String,
+        is_refused: bool,
+    },
 }
 
 /// What has become of a record.
@@ -192,8 +195,7 @@ impl<'a> Pass<'a> {
         };
         let objects = self.plan.objects.iter().enumerate();
         let files = objects.filter(|(_, state)| state.handle.is_some() && is_file(state));
-        let files: Vec<Object> =
-            files.map(|(object, _)| object).take(FILES_ASKED_ABOUT).collect();
+        let files: Vec<Object> = files.map(|(object, _)| object).take(FILES_ASKED_ABOUT).collect();
         for object in files {
             let who = match self.plan.objects[object].made_by {
                 Some(step) => self.plan.steps[step].who.clone(),
@@ -202,7 +204,7 @@ impl<'a> Pass<'a> {
             let Some(handle) = self.plan.objects[object].handle.clone() else { continue };
             if let Ok(verifier) = self.ask(|share| share.commit(&who, &handle))? {
                 self.saw(verifier);
-                break;
+                return Ok(());
             }
         }
         Ok(())
@@ -215,10 +217,13 @@ impl<'a> Pass<'a> {
         object: Object,
     ) -> Result<(), ReplayError> {
         let handle = self.plan.objects[object].handle.clone();
-        if let (None, Some(handle)) = (self.verifier, handle)
-            && let Ok(verifier) = self.ask(|share| share.commit(&step.who, &handle))?
-        {
-            self.saw(verifier);
+        if let (None, Some(handle)) = (self.verifier, handle) {
+            match self.ask(|share| share.commit(&step.who, &handle))? {
+                Ok(verifier) => self.saw(verifier),
+                // It was made just now.
+                Err(Failed::Gone) => self.has_restarted = true,
+                Err(_) => {}
+            }
         }
         Ok(())
     }
@@ -287,10 +292,14 @@ impl<'a> Pass<'a> {
             (Some(object), Some(before)) => !self.is_changed(object, before),
             _ => false,
         };
-        if is_ours && outcome.is_ok() && let Some(object) = object {
+        if is_ours
+            && outcome.is_ok()
+            && let Some(object) = object
+        {
             let after = self.attributes(who, Some(object))?;
             // Data that came in between is not ours.
-            let same = after.filter(|after| before.is_some_and(|before| before.mtime == after.mtime));
+            let same =
+                after.filter(|after| before.is_some_and(|before| before.mtime == after.mtime));
             self.ours(object, same.as_ref().map(Stamp::of));
         }
         Ok(outcome)
@@ -332,12 +341,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Attributes of an object are set.
-    fn set(
-        &mut self,
-        step: &Step,
-        object: Object,
-        settings: &Settings,
-    ) -> Result<(), ReplayError> {
+    fn set(&mut self, step: &Step, object: Object, settings: &Settings) -> Result<(), ReplayError> {
         self.settle_data(object, Some(step.sequence.next()))?;
         if *settings == Settings::default() {
             return Ok(());

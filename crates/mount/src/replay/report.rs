@@ -71,7 +71,11 @@ impl fmt::Display for Report {
             writeln!(f, "the server restarted {} times meanwhile", self.restarts)?;
         }
         if !self.made_again.is_empty() {
-            writeln!(f, "{} objects that the server had lost were made again", self.made_again.len())?;
+            writeln!(
+                f,
+                "{} objects that the server had lost were made again",
+                self.made_again.len()
+            )?;
         }
         for conflict in &self.conflicts {
             let what = if conflict.is_refused { "refused" } else { "conflict" };

@@ -63,7 +63,9 @@ pub(crate) struct Written {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Making {
     /// A file: exclusively with this verifier. Its attributes are set later.
-    File { verifier: [u8; 8] },
+    File {
+        verifier: [u8; 8],
+    },
     Directory(Settings),
     Symlink(Vec<u8>, Settings),
     /// The `S_IFMT` bits, major and minor number.

@@ -114,7 +114,9 @@ impl Model {
 
     /// Only what is stable is left.
     pub(super) fn crash_hard(&mut self) {
-        if self.is_async && let Some(first) = self.history.first() {
+        if self.is_async
+            && let Some(first) = self.history.first()
+        {
             self.inodes = first.clone();
         }
         for inode in self.inodes.values_mut() {
@@ -212,7 +214,9 @@ impl Model {
                     todo.extend(names.iter().map(entry));
                     "directory".to_owned()
                 }
-                Content::File(data) => format!("{:o} {}", inode.mode, String::from_utf8_lossy(data)),
+                Content::File(data) => {
+                    format!("{:o} {}", inode.mode, String::from_utf8_lossy(data))
+                }
                 other => format!("{other:?}"),
             };
             tree.insert(path, text);

@@ -30,8 +30,11 @@ fn ten_thousand_writes_are_replayed_quickly() {
     let medium = medium(4096);
     let (journal, _) = open(&medium);
     for count in 0..10_000_u64 {
-        let change =
-            Change::Write { file: &handles[count as usize % 10], offset: count * 8, data: b"12345678" };
+        let change = Change::Write {
+            file: &handles[count as usize % 10],
+            offset: count * 8,
+            data: b"12345678",
+        };
         journal.append(&record(b"/f", change)).unwrap();
     }
     let since = Instant::now();
