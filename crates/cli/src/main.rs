@@ -61,10 +61,7 @@ fn main() -> ExitCode {
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
         Command::Clients(arguments) => outcome(client_commands::run(&arguments)),
         Command::Log(arguments) => outcome(log_commands::run(&arguments)),
-        Command::Journal(arguments) => match journal_commands::run(&arguments) {
-            Ok(status) => status,
-            Err(error) => outcome(Err(error)),
-        },
+        Command::Journal(arguments) => outcome(journal_commands::run(&arguments)),
         Command::Share(arguments) => outcome(share_commands::share(&arguments)),
         Command::Group(arguments) => outcome(share_commands::group(&arguments)),
         Command::Apply(arguments) => outcome(share_commands::apply(&arguments)),

@@ -1,23 +1,18 @@
-//! `steadfast journal`: looks at the journal of a mount, also while the mount runs, and sends or throws
-//! away what is in one that nobody uses.
+//! `steadfast journal`: looks at the journal of a mount, also while the mount runs, and throws away
+//! what is in one that nobody uses.
 
 mod report;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressDrawTarget};
 use steadfast_control::plain;
 use steadfast_journal::care;
 
 use report::ListReport;
-
-/// Exit status of a replay after which something is not at the server.
-const NOT_ALL_SENT: u8 = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct JournalArguments {
@@ -44,17 +39,6 @@ enum JournalAction {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// Send the changes of a journal that no mount uses to its server. What others have changed
-    /// meanwhile is not overwritten: such data goes to files in DIR/conflicts. Exit status 0 all is
-    /// at the server, 3 something is not and was reported, 1 failed: all stays in the journal.
-    Replay {
-        /// The directory of the journal.
-        #[arg(value_name = "DIR")]
-        directory: PathBuf,
-        /// Options as of `steadfast mount`, for reaching the server: port, mountport, proto, hard.
-        #[arg(short = 'o', value_name = "OPTIONS")]
-        options: Vec<String>,
-    },
     /// Throw away changes that the server does not have. They are lost.
     Discard {
         /// The directory of the journal.
@@ -73,11 +57,8 @@ enum JournalAction {
 ///
 /// # Errors
 /// What is in the way, or what is damaged.
-pub(crate) fn run(arguments: &JournalArguments) -> Result<ExitCode> {
-    let done = match &arguments.action {
-        JournalAction::Replay { directory, options } => {
-            return replay(directory, &options.join(","));
-        }
+pub(crate) fn run(arguments: &JournalArguments) -> Result<()> {
+    match &arguments.action {
         JournalAction::List { directory, json } => {
             let report = ListReport::of(&care::look(directory)?);
             print(&if *json { plain::json(&report)? + "\n" } else { report.text() })
@@ -86,26 +67,7 @@ pub(crate) fn run(arguments: &JournalArguments) -> Result<ExitCode> {
         JournalAction::Discard { directory, file, yes } => {
             discard(directory, file.as_deref(), *yes)
         }
-    };
-    done.map(|()| ExitCode::SUCCESS)
-}
-
-fn replay(directory: &Path, options: &str) -> Result<ExitCode> {
-    let bar = ProgressBar::hidden();
-    if std::io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::stderr());
     }
-    let report = steadfast_mount::replay_journal(directory, options, &mut |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    let report = report?;
-    print(&report.to_string())?;
-    if let Some(error) = &report.journal_error {
-        bail!("the journal in {} failed: {error}", directory.display());
-    }
-    Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(NOT_ALL_SENT) })
 }
 
 fn print(text: &str) -> Result<()> {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use steadfast_client::FileType;
-use steadfast_journal::{Attributes as Settings, Change, Journal, Sequence, Stored};
+use steadfast_journal::{Attributes as Settings, Change, Content, Journal, Sequence, Stored};
 
 use super::ReplayError;
 use super::keeper::Kept;
@@ -152,6 +152,8 @@ impl Pass<'_> {
             // What is found to be there is stable if this is still the verifier after the last COMMIT.
             self.saw(verifier);
         }
+        let is_due = |one: &&Truncation| !self.is_overtaken(object, one);
+        let truncations: Vec<Truncation> = truncations.iter().filter(is_due).cloned().collect();
         self.truncate(&mut way, &truncations)?;
         pieces.sort_unstable_by_key(|piece| piece.range.start);
         self.send_all(&mut way, &pieces)?;
@@ -164,6 +166,34 @@ impl Pass<'_> {
 
     fn is_made_by(&self, object: Object, index: usize) -> bool {
         self.plan.objects[object].made_by == Some(index)
+    }
+
+    /// Whether a later write behind the new end has left already: then the server has had the truncation
+    /// before it, and to truncate again would cut that write off.
+    fn is_overtaken(&self, object: Object, truncation: &Truncation) -> bool {
+        let mut live: Vec<_> =
+            self.plan.objects[object].writes.iter().map(|piece| piece.range.clone()).collect();
+        live.sort_unstable_by_key(|range| range.start);
+        let mut at = truncation.size;
+        for range in live.into_iter().chain(std::iter::once(u64::MAX..u64::MAX)) {
+            let gap = at..range.start;
+            at = at.max(range.end);
+            if gap.is_empty() {
+                continue;
+            }
+            // Nothing but zeros is pending in there; what is missing was a write that has left.
+            let Ok(overlays) = self.journal.read_pending(&truncation.handle, gap.clone()) else {
+                return false;
+            };
+            let zeros = overlays.iter().map(|overlay| match &overlay.content {
+                Content::Zeros(bytes) => *bytes,
+                Content::Data(data) => data.len() as u64,
+            });
+            if zeros.sum::<u64>() < gap.end - gap.start {
+                return true;
+            }
+        }
+        false
     }
 
     /// The file is not there. What the journal removes itself is nobody's loss.

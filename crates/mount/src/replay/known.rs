@@ -16,12 +16,13 @@ pub(super) fn who_of(record: &Record<'_>) -> Who {
     Who { uid: record.uid, gid: record.gid, groups: record.groups.to_vec() }
 }
 
+fn time(noted: NotedTime) -> Time {
+    let seconds = noted.seconds.clamp(0, i64::from(u32::MAX)) as u32;
+    Time { seconds, nanoseconds: noted.nanoseconds }
+}
+
 /// What the server said last of an object.
 pub(super) fn stamp_of(journal: &Journal, object: &[u8]) -> Option<Stamp> {
-    let time = |time: NotedTime| Time {
-        seconds: time.seconds.clamp(0, i64::from(u32::MAX)) as u32,
-        nanoseconds: time.nanoseconds,
-    };
     let Noted { size, modified, changed } = journal.last_stamp(object)?;
     Some(Stamp { size, mtime: time(modified), ctime: time(changed) })
 }

@@ -204,7 +204,7 @@ impl<'a> Pass<'a> {
             let Some(handle) = self.plan.objects[object].handle.clone() else { continue };
             if let Ok(verifier) = self.ask(|share| share.commit(&who, &handle))? {
                 self.saw(verifier);
-                break;
+                return Ok(());
             }
         }
         Ok(())
@@ -217,10 +217,13 @@ impl<'a> Pass<'a> {
         object: Object,
     ) -> Result<(), ReplayError> {
         let handle = self.plan.objects[object].handle.clone();
-        if let (None, Some(handle)) = (self.verifier, handle)
-            && let Ok(verifier) = self.ask(|share| share.commit(&step.who, &handle))?
-        {
-            self.saw(verifier);
+        if let (None, Some(handle)) = (self.verifier, handle) {
+            match self.ask(|share| share.commit(&step.who, &handle))? {
+                Ok(verifier) => self.saw(verifier),
+                // It was made just now.
+                Err(Failed::Gone) => self.has_restarted = true,
+                Err(_) => {}
+            }
         }
         Ok(())
     }

@@ -59,6 +59,8 @@ pub(crate) struct Truncation {
     pub(crate) who: Who,
     pub(crate) time_ns: u64,
     pub(crate) is_doubtful: bool,
+    /// The handle in the record.
+    pub(crate) handle: Vec<u8>,
 }
 
 /// A record that is no write.
@@ -215,8 +217,8 @@ impl Plan {
         let who = known::who_of(&record);
         let action = match record.change {
             Change::Write { .. } => return Ok(()),
-            Change::SetAttr { object, attributes } => {
-                let object = self.object(object);
+            Change::SetAttr { object: handle, attributes } => {
+                let object = self.object(handle);
                 let state = &mut self.objects[object];
                 if state.path.is_empty() {
                     state.path = Arc::clone(&one.path);
@@ -228,6 +230,7 @@ impl Plan {
                         who: who.clone(),
                         time_ns: one.time_ns,
                         is_doubtful: one.may_be_superseded,
+                        handle: handle.to_vec(),
                     });
                 }
                 Action::SetAttr { object, settings: Settings { size: None, ..attributes } }

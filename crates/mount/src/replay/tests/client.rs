@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use steadfast_intent_log::testing::MemoryMedium;
 use steadfast_journal::{
-    Attributes as Settings, Change, Journal, Options, Outcome, RING_OFFSET, Record, Recovered,
-    Sequence, SetTime, Stamp as Noted, Time,
+    Attributes as Settings, Change, Journal, Kind, Options, Outcome, RING_OFFSET, Record,
+    Recovered, Sequence, SetTime, Stamp as Noted, Time,
 };
 
 use super::model::{Content, Model, ROOT, handle, mix};
@@ -67,10 +67,11 @@ pub(super) struct Client {
     /// Writes that have left, by record.
     writes: BTreeMap<Sequence, (u64, u64, Vec<u8>)>,
     live: Vec<(u64, u64, Vec<u8>)>,
-    creates: BTreeMap<Sequence, u64>,
+    /// Objects of which no answer has told.
+    unanswered: Vec<u64>,
     /// What was done, for messages.
     pub(super) log: Vec<String>,
-    /// Whether a file is left that a replay can COMMIT.
+    /// Whether a file with data is left, which a replay commits: without one no verifier tells of a restart.
     pub(super) has_file: bool,
 }
 
@@ -90,7 +91,7 @@ impl Client {
             journal,
             writes: BTreeMap::new(),
             live: Vec::new(),
-            creates: BTreeMap::new(),
+            unanswered: Vec::new(),
             log: Vec::new(),
             has_file: false,
         };
@@ -99,6 +100,10 @@ impl Client {
         let mut has_stopped = false;
         for index in 0..all {
             let Some(op) = this.op(index) else { continue };
+            // Without the answer to what made it nobody can do anything with it.
+            if objects(&op).iter().any(|object| this.unanswered.contains(object)) {
+                continue;
+            }
             let mut reach = Reach::Answered;
             if index + in_flight >= all {
                 reach = [Reach::Journal, Reach::Server, Reach::Answered][this.choose(3) as usize];
@@ -125,9 +130,8 @@ impl Client {
         }
         let sequences: Vec<_> = pending.iter().map(|one| one.sequence.0).collect();
         this.log.push(format!("pending {sequences:?}"));
-        let created = pending.iter().filter_map(|one| this.creates.get(&one.sequence));
-        let files = created.chain(this.live.iter().map(|(file, ..)| file));
-        this.has_file = files.into_iter().any(|file| this.ideal.inodes.contains_key(file));
+        let mut files = this.live.iter().map(|(file, ..)| file);
+        this.has_file = files.any(|file| this.ideal.inodes.contains_key(file));
         // What was not synced is lost with the client.
         let medium = Arc::new(MemoryMedium::from_image(medium.image()));
         (this, medium)
@@ -266,8 +270,11 @@ impl Client {
         // The mode of a new file is a second call.
         let is_cut = reach == Reach::Server && self.choose(2) == 0;
         let (made, _) = execute(&mut self.ideal, op, verifier, false);
-        if let (Op::Create(..), Some(made)) = (op, made) {
-            self.creates.insert(sequence, u64::from_be_bytes(made.try_into().unwrap()));
+        if let Some(made) = made {
+            let number = u64::from_be_bytes(made.try_into().unwrap());
+            if reach != Reach::Answered {
+                self.unanswered.push(number);
+            }
         }
         if reach == Reach::Journal {
             return;
@@ -279,7 +286,10 @@ impl Client {
             self.journal.note_outcome(sequence, outcome).unwrap();
             let leaves = !is_async && !matches!(op, Op::Write(..));
             if leaves && self.choose(2) == 0 {
-                self.journal.stable([sequence]);
+                // In order: a name must not be made again whose removal has left.
+                let pending = self.journal.pending();
+                let names = pending.iter().filter(|one| one.kind != Kind::Write);
+                self.journal.stable(names.map(|one| one.sequence));
             }
         }
     }
@@ -299,6 +309,23 @@ impl Client {
         };
         let pending = self.journal.pending();
         self.journal.stable(pending.iter().map(|one| one.sequence).filter(is_of));
+    }
+}
+
+fn objects(op: &Op) -> Vec<u64> {
+    match op {
+        Op::Create(one, _)
+        | Op::Mkdir(one, _)
+        | Op::Symlink(one, _)
+        | Op::Write(one, ..)
+        | Op::Truncate(one, _)
+        | Op::Chmod(one, _)
+        | Op::Utimes(one, _) => vec![*one],
+        Op::Rename(from, to, object, replaced) => {
+            [from.0, to.0, *object].into_iter().chain(*replaced).collect()
+        }
+        Op::Link(file, parent, _) => vec![*file, *parent],
+        Op::Remove(parent, _, object) | Op::Rmdir(parent, _, object) => vec![*parent, *object],
     }
 }
 
