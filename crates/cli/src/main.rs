@@ -4,7 +4,8 @@
 //! configuration file says ([`serve::wanted`]), starts a server ([`steadfast_server`]) and waits for
 //! signals. `statistics` ([`statistics`]), `clients` ([`client_commands`]), `log` ([`log_commands`]), `share` and those that go with it
 //! ([`share_commands`]) ask a running server ([`steadfast_control::Client`]). `journal`
-//! ([`journal_commands`]) looks after the journal of a mount. `bench` is `steadfast-bench`'s. Exit status: 0 done, 1 failed, 2 wrong usage.
+//! ([`journal_commands`]) looks after the journal of a mount. `bench` is `steadfast-bench`'s. Exit
+//! status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not send all.
 //!
 //! This program has no logic of the server: what happens to shares, files and the log is decided in
 //! the crates below.
@@ -61,7 +62,10 @@ fn main() -> ExitCode {
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
         Command::Clients(arguments) => outcome(client_commands::run(&arguments)),
         Command::Log(arguments) => outcome(log_commands::run(&arguments)),
-        Command::Journal(arguments) => outcome(journal_commands::run(&arguments)),
+        Command::Journal(arguments) => match journal_commands::run(&arguments) {
+            Ok(status) => status,
+            Err(error) => failed(&format!("{error:#}")),
+        },
         Command::Share(arguments) => outcome(share_commands::share(&arguments)),
         Command::Group(arguments) => outcome(share_commands::group(&arguments)),
         Command::Apply(arguments) => outcome(share_commands::apply(&arguments)),

@@ -1,18 +1,26 @@
-//! `steadfast journal`: looks at the journal of a mount, also while the mount runs, and throws away
-//! what is in one that nobody uses.
+//! `steadfast journal`: looks at the journal of a mount, also while the mount runs; sends what is in one
+//! that nobody uses, or throws it away.
 
 mod report;
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use steadfast_control::plain;
 use steadfast_journal::care;
+use steadfast_mount::replay_journal;
 
 use report::ListReport;
+
+/// The exit status of a replay that has not sent all.
+const NOT_ALL: u8 = 3;
+/// How often a replay tells how far it is.
+const PROGRESS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct JournalArguments {
@@ -39,6 +47,17 @@ enum JournalAction {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
+    /// Send the changes to their server, as the next mount with this journal would. What others have
+    /// changed meanwhile is not overwritten. Exit status 3 if something was not sent: data of it is kept
+    /// in files, which are named.
+    Replay {
+        /// The directory of the journal.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+        /// Options as for a mount, if its own do not lead to the server any more: docs/mount.md.
+        #[arg(short = 'o', value_name = "OPTIONS")]
+        options: Vec<String>,
+    },
     /// Throw away changes that the server does not have. They are lost.
     Discard {
         /// The directory of the journal.
@@ -57,17 +76,33 @@ enum JournalAction {
 ///
 /// # Errors
 /// What is in the way, or what is damaged.
-pub(crate) fn run(arguments: &JournalArguments) -> Result<()> {
-    match &arguments.action {
+pub(crate) fn run(arguments: &JournalArguments) -> Result<ExitCode> {
+    let done = match &arguments.action {
         JournalAction::List { directory, json } => {
             let report = ListReport::of(&care::look(directory)?);
             print(&if *json { plain::json(&report)? + "\n" } else { report.text() })
         }
         JournalAction::Verify { directory } => verify(directory),
+        JournalAction::Replay { directory, options } => return replay(directory, options),
         JournalAction::Discard { directory, file, yes } => {
             discard(directory, file.as_deref(), *yes)
         }
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+fn replay(directory: &Path, options: &[String]) -> Result<ExitCode> {
+    let mut told = Instant::now();
+    let mut progress = |done, all| {
+        if told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            // The terminal may be gone.
+            let _ = writeln!(std::io::stderr(), "{done} of {all} changes");
+        }
+    };
+    let report = replay_journal(directory, &options.join(","), &mut progress)?;
+    print(&report.to_string())?;
+    Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(NOT_ALL) })
 }
 
 fn print(text: &str) -> Result<()> {
