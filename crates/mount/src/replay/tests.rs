@@ -189,7 +189,7 @@ impl History {
 #[test]
 fn without_others_the_tree_is_that_of_the_changes_in_order() {
     let (mut conflicts, mut count) = (0, 0);
-    for seed in 0..700 {
+    for seed in 0..400 {
         for is_async in [false, true] {
             let mut history = History::run(seed, is_async, false);
             history.nothing_is_lost();
@@ -212,7 +212,7 @@ fn without_others_the_tree_is_that_of_the_changes_in_order() {
 
 #[test]
 fn with_others_nothing_of_anybody_is_lost() {
-    for seed in 0..700 {
+    for seed in 0..400 {
         for is_async in [false, true] {
             let history = History::run(seed, is_async, true);
             history.nothing_is_lost();
