@@ -23,6 +23,7 @@ mod node;
 mod options;
 mod pool;
 mod process;
+mod replay;
 mod server;
 mod transport;
 mod volume;
@@ -41,6 +42,7 @@ use fuser::{Config, Session, SessionACL};
 
 pub use connect::{ConnectError, Connected, Specification, connect};
 pub use options::{CacheTimes, OptionError, Options};
+pub use replay::{Conflict, ReplayError, Report, replay_journal};
 
 use crate::fuse::Adapter;
 use crate::mounting::Place;

@@ -25,7 +25,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("runtime", &["engine", "vfs", "sys"]),
     ("durability", &["engine", "runtime", "recovery", "intent-log", "vfs", "sys"]),
     ("client", &["xdr", "wire", "rpc", "sys"]),
-    ("mount", &["client", "xdr", "wire", "rpc", "sys"]),
+    ("mount", &["client", "journal", "xdr", "wire", "rpc", "sys"]),
     ("bench", &["client", "xdr", "wire", "rpc", "sys"]),
     // The client's: it shares the medium of the server's log, and nothing else of the server.
     ("journal", &["intent-log", "sys"]),
@@ -80,6 +80,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     ("client", &["shares"]),
     ("server", &["client", "wire"]),
     ("steadfast", &["client", "wire", "xdr"]),
+    ("mount", &["intent-log"]),
     ("powercut", &["xdr"]),
 ];
 

@@ -1,0 +1,177 @@
+//! Replay: after a crash of the client, or of a server that lost data, what is pending in the journal is
+//! brought to the server, in order, with its effect exactly once, and nothing that others have changed
+//! meanwhile is overwritten.
+//!
+//! `plan` reads what is pending, `pass` goes through it over the calls of a [`share`](self::share), `names`
+//! and `data` decide, `keeper` has the conflict files. The core knows no socket and no clock.
+//!
+//! It must never
+//!
+//! - let a record leave whose effect is neither stable at the server nor, fsynced, in a conflict file;
+//! - write over something of which it does not know that nobody else has written it;
+//! - depend on having come to its end: a replay that was cut off anywhere is followed by another one.
+
+mod data;
+mod keeper;
+mod known;
+mod names;
+mod nfs3;
+mod pass;
+mod plan;
+mod report;
+mod share;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+
+use steadfast_journal::{Journal, OpenError, care};
+
+pub use report::{Conflict, Report};
+
+use crate::connect::{ConnectError, Specification, connect};
+use crate::options::Options;
+use crate::server::Server;
+use crate::transport::Patience;
+use keeper::{Files, Keeper};
+use nfs3::Nfs;
+use pass::{Carried, Pass};
+use share::Share;
+
+/// A server that restarts so often during one replay is left alone.
+const RESTARTS_MAX: u32 = 8;
+
+/// Why a replay was not finished. Everything is still pending.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// There is no journal, a mount uses it, or it cannot be read.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The journal does not say in text which share it is of.
+    #[error("the journal names its server or share in bytes that are no text")]
+    Name,
+    /// The server cannot be found or reached, or does not let this host in.
+    #[error("{0}; all changes stay in the journal")]
+    Connect(#[from] ConnectError),
+    /// The server does not answer, or says "later" for too long.
+    #[error("the server does not answer, all changes stay in the journal: {0}")]
+    Unreachable(String),
+    /// A conflict file cannot be written.
+    #[error("a conflict file cannot be written, all changes stay in the journal: {0}")]
+    Keep(io::Error),
+    /// It restarts again and again.
+    #[error("the server restarts all the time, all changes stay in the journal")]
+    Restarts,
+}
+
+/// What a replay needs beside journal and server.
+#[derive(Debug)]
+pub(crate) struct Replaying<'a> {
+    /// The largest WRITE, in bytes.
+    pub(crate) write_bytes: u32,
+    /// The directory of the journal, for conflict files.
+    pub(crate) directory: &'a Path,
+    /// The server and the share, for the texts beside them.
+    pub(crate) share: (&'a [u8], &'a [u8]),
+    pub(crate) patience: Patience,
+}
+
+/// Replays a journal. For a mount, before it serves; nothing else uses the journal meanwhile.
+///
+/// # Errors
+/// When the server cannot be reached, or a conflict file cannot be written: everything stays pending.
+pub(crate) fn replay(
+    journal: &Journal,
+    server: &Server,
+    replaying: &Replaying<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, ReplayError> {
+    let mut share = Nfs::new(server, replaying.patience);
+    let mut keeper = Files::new(replaying.directory, replaying.share.0, replaying.share.1);
+    let transfer_bytes = replaying.write_bytes.max(1) as usize;
+    run(journal, &mut share, &mut keeper, transfer_bytes, progress)
+}
+
+/// Options of a mount that matter for a replay, too.
+const KEPT_OPTIONS: [&str; 7] =
+    ["port", "mountport", "proto", "timeo", "retrans", "wsize", "noresvport"];
+
+/// Replays the journal in a directory that no mount uses, to the server and share that it names. The options
+/// of its mount that matter count, and after them those that are given. A server that does not answer ends
+/// it, unless they say `hard`.
+///
+/// # Errors
+/// See [`ReplayError`]; everything that is pending stays pending.
+pub fn replay_journal(
+    directory: &Path,
+    given_options: &str,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, ReplayError> {
+    let look = care::look(directory)?;
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| ReplayError::Name);
+    let what = Specification { server: text(&look.server)?, path: text(&look.share)? };
+    let mut words = vec!["soft"];
+    let of_mount = String::from_utf8_lossy(&look.mount_options).into_owned();
+    let is_kept = |word: &&str| {
+        KEPT_OPTIONS.contains(&word.split('=').next().unwrap_or_default())
+            && Options::parse(word).is_ok()
+    };
+    words.extend(of_mount.split(',').filter(is_kept));
+    words.push(given_options);
+    let options = Options::parse(&words.join(",")).map_err(|error| {
+        ReplayError::Open(OpenError::Io {
+            path: directory.to_owned(),
+            error: io::Error::new(io::ErrorKind::InvalidInput, error),
+        })
+    })?;
+    let mut of_journal = steadfast_journal::Options::new(&what.server, &what.path);
+    of_journal.mount_options = look.mount_options;
+    // Locked before anybody is asked anything.
+    let (journal, recovered) = Journal::open(directory, &of_journal)?;
+    let connected = connect(&what, &options)?;
+    let replaying = Replaying {
+        write_bytes: connected.write_bytes.min(connected.read_bytes),
+        directory,
+        share: (&look.server, &look.share),
+        patience: Patience::default(),
+    };
+    let report = replay(&journal, &connected.server, &replaying, progress);
+    connected.server.link.close();
+    let mut report = report?;
+    let lost = recovered.damage.iter().filter(|damage| damage.was_stable);
+    report.lost = lost.filter_map(|damage| damage.sequences).collect();
+    // Whoever called this reports it.
+    journal.acknowledge_damage();
+    if let Err(failed) = journal.close() {
+        report.journal_error = Some(failed.why);
+    }
+    Ok(report)
+}
+
+fn run(
+    journal: &Journal,
+    share: &mut dyn Share,
+    keeper: &mut dyn Keeper,
+    transfer_bytes: usize,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, ReplayError> {
+    let mut carried = Carried::default();
+    for restarts in 0..=RESTARTS_MAX {
+        let mut pass = Pass::new(journal, share, keeper, transfer_bytes, carried);
+        let settled = pass.run(progress)?;
+        if pass.has_restarted {
+            carried = pass.carried;
+            continue;
+        }
+        let (mut report, carried) = (pass.report, pass.carried);
+        report.restarts = restarts;
+        report.made_again = carried.handles;
+        journal.stable(settled);
+        if let Err(failed) = journal.maintain() {
+            report.journal_error = Some(failed.why);
+        }
+        return Ok(report);
+    }
+    Err(ReplayError::Restarts)
+}

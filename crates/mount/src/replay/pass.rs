@@ -1,0 +1,455 @@
+//! One pass over a journal: all steps in order, then all data, then COMMIT. Nothing leaves the journal
+//! before its end. If the server has restarted in between (its write verifier tells), all is looked at
+//! once more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use steadfast_client::Attributes;
+use steadfast_journal::{Attributes as Settings, Journal, Sequence};
+
+use super::ReplayError;
+use super::data::Records;
+use super::keeper::Keeper;
+use super::plan::{Action, Object, ObjectState, Place, Plan, Step};
+use super::report::{Conflict, Report};
+use super::share::{Answer, Failed, Making, Share, Stamp, Who};
+
+/// Files that are tried when the write verifier is asked for.
+const FILES_ASKED_ABOUT: usize = 16;
+
+/// What is known about an object at the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Life {
+    #[default]
+    Unknown,
+    Alive,
+    Gone,
+    /// It cannot be made: what is to be done with it cannot be done either.
+    Lost {
+        why: String,
+        is_refused: bool,
+    },
+}
+
+/// What has become of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fate {
+    Sent,
+    NotMade,
+}
+
+/// What one pass has learned that the next one has to know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carried {
+    /// What was ours last, by handle.
+    pub(crate) stamps: HashMap<Vec<u8>, Stamp>,
+    /// Handles of what was made again: old and new.
+    pub(crate) handles: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+pub(crate) struct Pass<'a> {
+    pub(super) journal: &'a Journal,
+    pub(super) share: &'a mut dyn Share,
+    pub(super) keeper: &'a mut dyn Keeper,
+    /// The largest WRITE, and READ, in bytes.
+    pub(super) transfer_bytes: usize,
+    pub(super) plan: Plan,
+    pub(super) life: Vec<Life>,
+    /// Where an object is, by the steps so far.
+    pub(super) places: HashMap<Object, Place>,
+    /// Files that were made, whose attributes are still to be set: their steps.
+    pub(super) fresh: Vec<usize>,
+    /// Files that have to be committed.
+    pub(super) touched: BTreeMap<Object, Who>,
+    /// Data of records before this one is done.
+    pub(super) settled: HashMap<Object, Sequence>,
+    pub(super) records: Records,
+    verifier: Option<[u8; 8]>,
+    pub(super) has_restarted: bool,
+    pub(super) fates: HashMap<Sequence, Fate>,
+    pub(super) carried: Carried,
+    pub(super) report: Report,
+}
+
+impl<'a> Pass<'a> {
+    pub(crate) fn new(
+        journal: &'a Journal,
+        share: &'a mut dyn Share,
+        keeper: &'a mut dyn Keeper,
+        transfer_bytes: usize,
+        carried: Carried,
+    ) -> Self {
+        let mut plan = Plan::read(journal);
+        for (old, new) in &carried.handles {
+            if let Some(object) = plan.known(old) {
+                plan.rename_handle(object, new.clone());
+            }
+        }
+        for object in &mut plan.objects {
+            let ours = object.handle.as_ref().and_then(|handle| carried.stamps.get(handle));
+            object.stamp = Stamp::newer(object.stamp, ours.copied());
+        }
+        let report = Report {
+            records: (plan.sequences.len() + plan.unreadable.len()) as u64,
+            unreadable: plan.unreadable.clone(),
+            ..Report::default()
+        };
+        Self {
+            journal,
+            share,
+            keeper,
+            transfer_bytes,
+            life: vec![Life::Unknown; plan.objects.len()],
+            plan,
+            places: HashMap::new(),
+            fresh: Vec::new(),
+            touched: BTreeMap::new(),
+            settled: HashMap::new(),
+            records: Records::default(),
+            verifier: None,
+            has_restarted: false,
+            fates: HashMap::new(),
+            carried,
+            report,
+        }
+    }
+
+    /// Brings everything to the server, or to conflict files. Returns the records that are settled.
+    pub(crate) fn run(
+        &mut self,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Vec<Sequence>, ReplayError> {
+        let all = self.report.records;
+        self.look_at_verifier()?;
+        for index in 0..self.plan.steps.len() {
+            let step = self.plan.steps[index].clone();
+            match &step.action {
+                Action::Make { .. } => self.make(index, &step)?,
+                Action::SetAttr { object, settings } => self.set(&step, *object, settings)?,
+                Action::Remove { at, object, is_directory } => {
+                    self.remove(&step, at, *object, *is_directory)?;
+                }
+                Action::Rename { from, to, object, replaced } => {
+                    self.rename(&step, (from, to), *object, *replaced)?;
+                }
+                Action::Link { object, at } => self.link(&step, *object, at)?,
+            }
+            progress(index as u64 + 1, all);
+        }
+        self.set_fresh()?;
+        let mut done = self.plan.steps.len() as u64;
+        for object in 0..self.plan.objects.len() {
+            self.settle_data(object, None)?;
+            done += self.plan.objects[object].writes.len() as u64;
+            progress(done.min(all), all);
+        }
+        for (object, who) in self.touched.clone() {
+            self.commit(object, &who)?;
+        }
+        self.look_at_verifier()?;
+        progress(all, all);
+        self.count();
+        let unreadable = std::mem::take(&mut self.report.unreadable);
+        let is_settled = |sequence: &Sequence| !unreadable.contains(sequence);
+        let settled = self.plan.sequences.iter().copied().filter(is_settled).collect();
+        self.report.unreadable = unreadable;
+        Ok(settled)
+    }
+
+    fn count(&mut self) {
+        self.report.unreadable.sort_unstable();
+        self.report.unreadable.dedup();
+        let of = |fate| self.fates.values().filter(|one| **one == fate).count() as u64;
+        let (sent, not_made) = (of(Fate::Sent), of(Fate::NotMade));
+        self.report.sent_records = sent;
+        let others = sent + not_made + self.report.unreadable.len() as u64;
+        self.report.already_there = self.report.records.saturating_sub(others);
+    }
+
+    /// Makes a call. What the server says of the object is an answer; no answer ends the replay.
+    pub(super) fn ask<T>(
+        &mut self,
+        call: impl FnOnce(&mut dyn Share) -> Answer<T>,
+    ) -> Result<Result<T, Failed>, ReplayError> {
+        match call(self.share) {
+            Err(Failed::Unreachable(why)) => Err(ReplayError::Unreachable(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// A write verifier was seen.
+    pub(super) fn saw(&mut self, verifier: [u8; 8]) {
+        self.has_restarted |= *self.verifier.get_or_insert(verifier) != verifier;
+    }
+
+    /// Asks for the verifier, if there is a file to ask about: so that a restart during changes of names is
+    /// seen, too.
+    fn look_at_verifier(&mut self) -> Result<(), ReplayError> {
+        let is_file = |state: &ObjectState| {
+            let is_made = |step: usize| {
+                let action = self.plan.steps.get(step).map(|step| &step.action);
+                matches!(action, Some(Action::Make { what: Making::File { .. }, .. }))
+            };
+            !state.writes.is_empty() || state.made_by.is_some_and(is_made)
+        };
+        let objects = self.plan.objects.iter().enumerate();
+        let files = objects.filter(|(_, state)| state.handle.is_some() && is_file(state));
+        let files: Vec<Object> = files.map(|(object, _)| object).take(FILES_ASKED_ABOUT).collect();
+        for object in files {
+            let who = match self.plan.objects[object].made_by {
+                Some(step) => self.plan.steps[step].who.clone(),
+                None => self.who_writes(object),
+            };
+            let Some(handle) = self.plan.objects[object].handle.clone() else { continue };
+            if let Ok(verifier) = self.ask(|share| share.commit(&who, &handle))? {
+                self.saw(verifier);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The first file that is there tells the verifier.
+    pub(super) fn look_at_new_file(
+        &mut self,
+        step: &Step,
+        object: Object,
+    ) -> Result<(), ReplayError> {
+        let handle = self.plan.objects[object].handle.clone();
+        if let (None, Some(handle)) = (self.verifier, handle) {
+            match self.ask(|share| share.commit(&step.who, &handle))? {
+                Ok(verifier) => self.saw(verifier),
+                // It was made just now.
+                Err(Failed::Gone) => self.has_restarted = true,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn commit(&mut self, object: Object, who: &Who) -> Result<(), ReplayError> {
+        let Some(handle) = self.plan.objects[object].handle.clone() else { return Ok(()) };
+        match self.ask(|share| share.commit(who, &handle))? {
+            Ok(verifier) => self.saw(verifier),
+            Err(Failed::Gone) if self.plan.objects[object].is_removed_later() => {}
+            Err(Failed::Refused(why)) => {
+                self.keep_all(object, &format!("the server could not commit it: {why}"), true)?;
+            }
+            Err(_) => self.keep_all(object, "it was removed by others", false)?,
+        }
+        self.touched.remove(&object);
+        Ok(())
+    }
+
+    /// Whether an object is at the server.
+    pub(super) fn life(&mut self, who: &Who, object: Object) -> Result<Life, ReplayError> {
+        if self.life[object] == Life::Unknown {
+            let Some(handle) = self.plan.objects[object].handle.clone() else {
+                return Ok(Life::Unknown);
+            };
+            let found = self.ask(|share| share.getattr(who, &handle))?;
+            let is_gone = matches!(found, Err(Failed::Gone | Failed::NoEntry));
+            self.life[object] = if is_gone { Life::Gone } else { Life::Alive };
+        }
+        Ok(self.life[object].clone())
+    }
+
+    /// The object has changed by our own hand just now.
+    pub(super) fn ours(&mut self, object: Object, stamp: Option<Stamp>) {
+        let Some(stamp) = stamp else { return };
+        let state = &mut self.plan.objects[object];
+        state.stamp = Some(stamp);
+        if let Some(handle) = &state.handle {
+            self.carried.stamps.insert(handle.clone(), stamp);
+        }
+    }
+
+    /// Whether somebody else may have changed anything of an object.
+    pub(super) fn is_changed(&self, object: Object, now: &Attributes) -> bool {
+        self.plan.objects[object].stamp.is_none_or(|stamp| now.ctime > stamp.ctime)
+    }
+
+    /// Whether somebody else may have changed its data. A name, a link or a mode that was changed leaves
+    /// the time of the last change of data as it was.
+    pub(super) fn is_data_changed(&self, object: Object, now: &Attributes) -> bool {
+        let state = &self.plan.objects[object];
+        let Some(stamp) = state.stamp else { return true };
+        let is_renamed_by_us = state.last_renamed.is_some() && now.mtime < stamp.mtime;
+        now.ctime > stamp.ctime && now.mtime != stamp.mtime && !is_renamed_by_us
+    }
+
+    /// A call that changes an object's ctime without telling it: what is ours stays ours.
+    pub(super) fn around(
+        &mut self,
+        who: &Who,
+        object: Option<Object>,
+        call: impl FnOnce(&mut dyn Share) -> Answer<()>,
+    ) -> Result<Result<(), Failed>, ReplayError> {
+        let before = self.attributes(who, object)?;
+        let outcome = self.ask(call)?;
+        let is_ours = match (object, &before) {
+            (Some(object), Some(before)) => !self.is_changed(object, before),
+            _ => false,
+        };
+        if is_ours
+            && outcome.is_ok()
+            && let Some(object) = object
+        {
+            let after = self.attributes(who, Some(object))?;
+            // Data that came in between is not ours.
+            let same =
+                after.filter(|after| before.is_some_and(|before| before.mtime == after.mtime));
+            self.ours(object, same.as_ref().map(Stamp::of));
+        }
+        Ok(outcome)
+    }
+
+    pub(super) fn attributes(
+        &mut self,
+        who: &Who,
+        object: Option<Object>,
+    ) -> Result<Option<Attributes>, ReplayError> {
+        let handle = object.and_then(|object| self.plan.objects[object].handle.clone());
+        let Some(handle) = handle else { return Ok(None) };
+        Ok(self.ask(|share| share.getattr(who, &handle))?.ok())
+    }
+
+    pub(super) fn sync(&mut self) {
+        if let Err(failed) = self.journal.sync(self.journal.status().last) {
+            self.report.journal_error = Some(failed.why);
+        }
+    }
+
+    /// Reports a change that is not made.
+    pub(super) fn not_made(&mut self, step: &Step, why: impl Into<String>, is_refused: bool) {
+        self.fates.insert(step.sequence, Fate::NotMade);
+        self.report.conflicts.push(Conflict {
+            sequence: step.sequence,
+            path: step.path.to_vec(),
+            time_ns: step.time_ns,
+            uid: step.who.uid,
+            is_refused,
+            why: why.into(),
+            kept_in: None,
+            kept_bytes: 0,
+        });
+    }
+
+    pub(super) fn sent(&mut self, sequence: Sequence) {
+        self.fates.entry(sequence).or_insert(Fate::Sent);
+    }
+
+    /// Attributes of an object are set.
+    fn set(&mut self, step: &Step, object: Object, settings: &Settings) -> Result<(), ReplayError> {
+        self.settle_data(object, Some(step.sequence.next()))?;
+        if *settings == Settings::default() {
+            return Ok(());
+        }
+        self.set_fresh()?;
+        match self.life(&step.who, object)? {
+            Life::Alive => {}
+            Life::Gone if !self.plan.objects[object].is_removed_later() => {
+                self.not_made(step, "its attributes are not set: it was removed by others", false);
+                return Ok(());
+            }
+            Life::Lost { .. } => {
+                self.fates.insert(step.sequence, Fate::NotMade);
+                return Ok(());
+            }
+            Life::Gone | Life::Unknown => return Ok(()),
+        }
+        let Some(now) = self.attributes(&step.who, Some(object))? else { return Ok(()) };
+        let different = different(settings, &now);
+        if different == Settings::default() {
+            return Ok(());
+        }
+        // A time that the server chooses is there if anything came after our last change.
+        let is_about_now = Settings { accessed: None, modified: None, ..different }
+            == Settings::default()
+            && ![different.accessed, different.modified].iter().flatten().any(is_chosen);
+        if step.is_doubtful || self.is_changed(object, &now) {
+            if !is_about_now {
+                let why = "its attributes are not set: others have changed it meanwhile";
+                self.not_made(step, why, false);
+            }
+            return Ok(());
+        }
+        self.set_attributes(step, object, &different)
+    }
+
+    pub(super) fn set_attributes(
+        &mut self,
+        step: &Step,
+        object: Object,
+        settings: &Settings,
+    ) -> Result<(), ReplayError> {
+        let Some(handle) = self.plan.objects[object].handle.clone() else { return Ok(()) };
+        match self.ask(|share| share.setattr(&step.who, &handle, settings))? {
+            Ok(stamp) => {
+                self.ours(object, stamp);
+                self.sent(step.sequence);
+            }
+            Err(Failed::Refused(why)) => {
+                self.not_made(step, format!("its attributes are not set: {why}"), true);
+            }
+            Err(_) => self.not_made(step, "its attributes are not set: it is gone", false),
+        }
+        Ok(())
+    }
+
+    /// Sets the attributes of files that were made. Their handles are stable in the journal before that: it
+    /// takes away the verifier by which the file would be found again.
+    pub(super) fn set_fresh(&mut self) -> Result<(), ReplayError> {
+        if self.fresh.is_empty() {
+            return Ok(());
+        }
+        self.sync();
+        for index in std::mem::take(&mut self.fresh) {
+            let step = self.plan.steps[index].clone();
+            if let Action::Make { object, settings, .. } = step.action {
+                self.set_attributes(&step, object, &made_settings(&settings))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn path_of(&self, object: Object) -> Arc<[u8]> {
+        Arc::clone(&self.plan.objects[object].path)
+    }
+}
+
+/// The server may keep the verifier of an exclusive create in the times (RFC 1813 §3.3.8).
+pub(super) fn made_settings(settings: &Settings) -> Settings {
+    use steadfast_journal::SetTime::OfServer;
+    Settings {
+        accessed: settings.accessed.or(Some(OfServer)),
+        modified: settings.modified.or(Some(OfServer)),
+        ..*settings
+    }
+}
+
+fn is_chosen(time: &steadfast_journal::SetTime) -> bool {
+    matches!(time, steadfast_journal::SetTime::To { .. })
+}
+
+/// The settings that are not as they are wished.
+pub(super) fn different(settings: &Settings, now: &Attributes) -> Settings {
+    use steadfast_journal::SetTime;
+    let time = |wished: Option<SetTime>, is: steadfast_client::Time| {
+        wished.filter(|wished| match wished {
+            SetTime::OfServer => true,
+            SetTime::To { seconds, nanoseconds } => {
+                (*seconds, *nanoseconds) != (i64::from(is.seconds), is.nanoseconds)
+            }
+        })
+    };
+    Settings {
+        size: None,
+        mode: settings.mode.filter(|mode| mode & 0o7777 != now.mode & 0o7777),
+        uid: settings.uid.filter(|uid| *uid != now.uid),
+        gid: settings.gid.filter(|gid| *gid != now.gid),
+        accessed: time(settings.accessed, now.atime),
+        modified: time(settings.modified, now.mtime),
+    }
+}
