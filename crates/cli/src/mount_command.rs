@@ -9,13 +9,13 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use steadfast_catalog::configuration::LogTarget;
 use steadfast_control::plain;
-use steadfast_mount::{Mounted, Options, Specification, Unmounter, connect};
+use steadfast_mount::{Connected, Mounted, Options, Specification, Unmounter, connect};
 use steadfast_sys::process::Signals;
 
 use crate::logging;
@@ -24,6 +24,10 @@ use crate::logging;
 pub(crate) const HELPER_NAME: &str = "mount.steadfast";
 /// What the background process says when the mount stands.
 const READY: &str = "ready";
+/// What it says before the reason, when it goes on trying.
+const LATER: &str = "later: ";
+/// How long is waited before mounting is tried again.
+const RETRY: Duration = Duration::from_secs(2);
 const USAGE: u8 = 1;
 const FAILED: u8 = 32;
 
@@ -149,7 +153,15 @@ fn in_background(arguments: &MountArguments) -> Result<bool> {
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
     }
-    if line.trim_end() == READY {
+    let line = line.trim_end();
+    if let Some(why) = line.strip_prefix(LATER) {
+        let _ = writeln!(
+            std::io::stderr(),
+            "steadfast mount: {}; trying again in the background",
+            plain::lines(why)
+        );
+    }
+    if line == READY || line.starts_with(LATER) {
         return Ok(true);
     }
     child.wait()?;
@@ -174,21 +186,61 @@ fn in_foreground(
         .or_else(|error| if arguments.ready { Ok(()) } else { Err(error) })?;
     let directory = arguments.directory.canonicalize();
     let directory = directory.with_context(|| format!("{}", arguments.directory.display()))?;
-    let connected = connect(what, options)?;
+    let mut is_told = !arguments.ready;
+    let Some(connected) = connect_in_time(what, options, &signals, &mut is_told)? else {
+        return Ok(false);
+    };
     let mounted = Mounted::mount(connected, &arguments.source, &directory, options)
         .with_context(|| format!("cannot mount at {}", directory.display()))?;
     let unmounter = mounted.unmounter();
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || await_signals(&signals, &unmounter))?;
-    if arguments.ready {
-        std::env::set_current_dir("/")?;
-        let mut output = std::io::stdout();
-        writeln!(output, "{READY}")?;
-        output.flush()?;
+    if !is_told {
+        tell(READY)?;
     }
     mounted.serve().context("the connection to the kernel failed")?;
     Ok(true)
+}
+
+/// Whoever started this process need not wait any more.
+fn tell(line: &str) -> Result<()> {
+    std::env::set_current_dir("/")?;
+    let mut output = std::io::stdout();
+    writeln!(output, "{line}")?;
+    output.flush()?;
+    Ok(())
+}
+
+/// Connects, again and again for as long as the options say, while the server cannot be reached. With
+/// `bg` nobody waits after the first attempt. `None`: a signal has ended it.
+fn connect_in_time(
+    what: &Specification,
+    options: &Options,
+    signals: &Signals,
+    is_told: &mut bool,
+) -> Result<Option<Connected>> {
+    let begun = Instant::now();
+    loop {
+        let error = match connect(what, options) {
+            Ok(connected) => return Ok(Some(connected)),
+            Err(error) => error,
+        };
+        if !error.is_temporary() || begun.elapsed() >= options.retries_for() {
+            if *is_told {
+                tracing::error!(%error, "cannot mount");
+            }
+            return Err(error.into());
+        }
+        tracing::warn!(%error, "cannot mount yet, and try again");
+        if options.in_background && !*is_told {
+            tell(&format!("{LATER}{}", error.to_string().replace('\n', " ")))?;
+            *is_told = true;
+        }
+        if signals.wait(RETRY)?.is_some() {
+            return Ok(None);
+        }
+    }
 }
 
 /// Any signal unmounts; a second one does not wait for what is still to be written.

@@ -8,7 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -408,6 +408,8 @@ fn a_soft_mount_gives_up() {
         begun.elapsed() >= Duration::from_millis(900) && begun.elapsed() < Duration::from_secs(10)
     );
     (&file).write_all(b"lost").unwrap();
+    // Closing a copy, as a child process does, takes nothing from fsync.
+    drop(file.try_clone().unwrap());
     let error = file.sync_all().unwrap_err();
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
     file.sync_all().expect("an error is told once");
@@ -517,4 +519,194 @@ fn a_signal_unmounts() {
     assert!(mount.child.wait().unwrap().success());
     assert!(!mount.path("file").exists());
     assert_eq!(fs::read(place.share.join("file")).unwrap(), b"content");
+}
+
+/// The environment variable that makes [`a_writer_for_another_test`] one.
+const WRITER: &str = "STEADFAST_TEST_WRITER";
+/// A record is its number, this often.
+const RECORD_NUMBERS: usize = 4096;
+const RECORDS: u64 = 600;
+
+fn record(number: u64) -> Vec<u8> {
+    number.to_be_bytes().repeat(RECORD_NUMBERS)
+}
+
+/// Not a test by itself: a process that writes, and tells what is synced.
+#[test]
+fn a_writer_for_another_test() {
+    let Some(path) = std::env::var_os(WRITER) else { return };
+    let mut file = File::create(path).unwrap();
+    for number in 0..RECORDS {
+        file.write_all(&record(number)).unwrap();
+        if number % 5 == 4 {
+            file.sync_all().unwrap();
+            println!("synced {}", number + 1);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_loses_nothing() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let mut server = serve(&place, 0);
+    let port = server.address.port();
+    let mount = Mount::new(&place, &server, "mount", "wsize=16384");
+    // A process of its own: this one starts servers, and would wait for its own data meanwhile.
+    let mut writer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_writer_for_another_test", "--nocapture"])
+        .env(WRITER, mount.path("file"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    let (mut kills, mut synced) = (0, 0);
+    for line in lines.map(Result::unwrap) {
+        let Some(count) = line.strip_prefix("synced ") else { continue };
+        synced = count.parse::<u64>().unwrap();
+        if synced % 100 != 0 || synced == RECORDS {
+            continue;
+        }
+        // In the middle of what is written next.
+        std::thread::sleep(Duration::from_millis(20 * kills));
+        server.signal(Signal::KILL);
+        server.wait();
+        // What was acknowledged may be in the intent log until then.
+        server = serve(&place, port);
+        let at_server = fs::read(place.share.join("file")).unwrap();
+        for number in 0..synced {
+            let wanted = record(number);
+            let at = number as usize * wanted.len();
+            assert!(at_server.get(at..at + wanted.len()) == Some(&wanted), "{number} of {synced}");
+        }
+        kills += 1;
+    }
+    assert!(writer.wait().unwrap().success());
+    assert_eq!((synced, kills), (RECORDS, RECORDS / 100 - 1));
+    mount.unmount();
+    let all: Vec<u8> = (0..RECORDS).flat_map(record).collect();
+    assert!(fs::read(place.share.join("file")).unwrap() == all, "after all");
+}
+
+#[test]
+fn what_another_writes_meanwhile_is_seen_through_an_open_file() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "acregmin=1,acregmax=1");
+    let path = mount.path("file");
+    fs::write(&path, b"before").unwrap();
+    let file = File::open(&path).unwrap();
+    let read = || {
+        let mut content = [0; 6];
+        file.read_exact_at(&mut content, 0).unwrap();
+        content
+    };
+    assert_eq!(&read(), b"before");
+    let at_server = OpenOptions::new().write(true).open(place.share.join("file")).unwrap();
+    at_server.write_all_at(b"after!", 0).unwrap();
+    let begun = Instant::now();
+    while &read() != b"after!" {
+        assert!(begun.elapsed() < PATIENCE, "old pages");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Replaced at the server: the first attempt to open it finds the new one.
+    fs::write(place.share.join("new"), b"third!").unwrap();
+    drop(file);
+    fs::rename(place.share.join("new"), place.share.join("file")).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"third!");
+    mount.unmount();
+}
+
+#[test]
+fn a_replacement_that_fails_leaves_the_open_file_its_name() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "actimeo=60");
+    let (old, new) = (mount.path("old"), mount.path("new"));
+    fs::write(&old, b"old").unwrap();
+    fs::write(&new, b"new").unwrap();
+    let file = File::open(&old).unwrap();
+    // The mount does not know yet that it is gone.
+    fs::remove_file(place.share.join("new")).unwrap();
+    assert!(fs::rename(&new, &old).is_err());
+    assert_eq!(fs::read(&old).unwrap(), b"old");
+    drop(file);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::read(place.share.join("old")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(&place.share).unwrap().count(), 1);
+    mount.unmount();
+}
+
+#[test]
+fn ftruncate_is_the_right_of_whoever_opened_the_file() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "");
+    let path = mount.path("file");
+    fs::write(&path, b"content").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let nobody = rustix::process::Uid::from_raw(1234);
+            // Of this thread alone.
+            rustix::thread::set_thread_res_uid(None, Some(nobody), None).unwrap();
+            file.set_len(3)
+        });
+        other.join().unwrap().expect("root's right");
+    });
+    drop(file);
+    assert_eq!(fs::read(&path).unwrap(), b"con");
+    mount.unmount();
+}
+
+#[test]
+fn in_the_background_mounting_is_tried_again() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let port = server.address.port();
+    let at = place.directory.path().join("at");
+    fs::create_dir(&at).unwrap();
+    server.signal(Signal::KILL);
+    server.wait();
+    let options = format!("port={port},mountport={port},nolock,bg,retry=1");
+    let source = format!("127.0.0.1:{}", utf8(&place.share));
+    let begun = steadfast(&["mount", "-o", &options, &source, utf8(&at)]).output().unwrap();
+    assert_eq!(begun.status.code(), Some(0), "{begun:?}");
+    assert!(common::stderr(&begun).contains("trying again in the background"), "{begun:?}");
+    fs::write(place.share.join("file"), b"content").unwrap();
+    let _server = serve(&place, port);
+    let begun = Instant::now();
+    while fs::read(at.join("file")).is_err() {
+        assert!(begun.elapsed() < PATIENCE, "not mounted");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    rustix::mount::unmount(&at, UnmountFlags::empty()).unwrap();
+}
+
+#[test]
+fn stat_does_not_wait_for_data_without_end() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let server = serve(&place, 0);
+    let mount = Mount::new(&place, &server, "mount", "actimeo=60");
+    let path = mount.path("file");
+    let file = File::create(&path).unwrap();
+    stop(&server);
+    let before = std::time::SystemTime::now();
+    file.write_all_at(b"content", 0).unwrap();
+    let begun = Instant::now();
+    // By its descriptor: a name may have to be looked up.
+    let told = file.metadata().unwrap();
+    assert!(begun.elapsed() < PROMPT, "stat took {:?}", begun.elapsed());
+    assert_eq!(told.len(), 7);
+    assert!(told.modified().unwrap() >= before, "the time of the write");
+    server.signal(Signal::CONT);
+    drop(file);
+    assert_eq!(fs::read(place.share.join("file")).unwrap(), b"content");
+    mount.unmount();
 }
