@@ -12,9 +12,9 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::mounts::{Mount, serve, stop, turn};
 use common::{PATIENCE, Place, Running, steadfast, utf8};
 use rustix::fs::FlockOperation;
 use rustix::mount::UnmountFlags;
@@ -23,85 +23,6 @@ use rustix::process::{Pid, Signal};
 /// `df` and `umount` answer within this though the server is gone (docs/mount.md), and some for a busy
 /// machine.
 const PROMPT: Duration = Duration::from_secs(3);
-
-/// Held by the test that runs.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// One test at a time, if any can run. Whatever this process starts has its open files until exec closes
-/// them, on each test's mount; and so waits for each test's server, of which some are stopped.
-fn turn() -> Option<MutexGuard<'static, ()>> {
-    let can = rustix::process::geteuid().is_root()
-        && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-    assert!(can || !must, "CI must be able to mount: root and /dev/fuse are missing");
-    if !can {
-        println!("skipped: needs root and /dev/fuse");
-    }
-    can.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// A mount; unmounted when dropped, whatever happened.
-struct Mount {
-    child: Child,
-    at: PathBuf,
-}
-
-impl Mount {
-    fn new(place: &Place, server: &Running, name: &str, options: &str) -> Self {
-        let at = place.directory.path().canonicalize().unwrap().join(name);
-        fs::create_dir_all(&at).unwrap();
-        let source = format!("127.0.0.1:{}", utf8(&place.share));
-        let port = server.address.port();
-        let options = format!("port={port},mountport={port},nolock,{options}");
-        let log = File::create(place.directory.path().join(format!("{name}.log"))).unwrap();
-        let mut child = steadfast(&["mount", "--foreground", "-o", &options, &source, utf8(&at)])
-            .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let begun = Instant::now();
-        let parent = fs::metadata(place.directory.path()).unwrap().dev();
-        // Before it is mounted the directory is its parent's file system's.
-        while fs::metadata(&at).map_or(parent, |metadata| metadata.dev()) == parent {
-            let ended = child.try_wait().unwrap();
-            let log = fs::read_to_string(place.directory.path().join(format!("{name}.log")));
-            assert!(ended.is_none(), "{ended:?}: {log:?}");
-            assert!(begun.elapsed() < PATIENCE, "not mounted: {log:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Self { child, at }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.at.join(name)
-    }
-
-    /// Unmounts as umount(8) does, and waits for the process to end.
-    fn unmount(mut self) {
-        let begun = Instant::now();
-        // A program that another test starts has our descriptors until it is executed.
-        while let Err(error) = rustix::mount::unmount(&self.at, UnmountFlags::empty()) {
-            assert!(error == rustix::io::Errno::BUSY && begun.elapsed() < PATIENCE, "{error}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(begun.elapsed() < PATIENCE, "the process stays");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn serve(place: &Place, port: u16) -> Running {
-    Running::start(place, port, &["--no-root-squash", utf8(&place.share)])
-}
 
 struct Random(u64);
 
@@ -348,20 +269,6 @@ fn a_large_directory_is_listed_once() {
 }
 
 /// Stops all of a server's threads: the signal itself does not wait until they have.
-fn stop(server: &Running) {
-    server.signal(Signal::STOP);
-    let tasks = format!("/proc/{}/task", server.id());
-    let begun = Instant::now();
-    let is_stopped = |task: fs::DirEntry| {
-        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
-    };
-    while !fs::read_dir(&tasks).unwrap().flatten().all(is_stopped) {
-        assert!(begun.elapsed() < PATIENCE, "the server does not stop");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn a_server_that_is_gone_blocks_neither_df_nor_umount_nor_kill() {
     let Some(_turn) = turn() else { return };

@@ -1,6 +1,8 @@
 //! The real program, for process tests.
 // Each test program uses a part of it; a failure here is a failure of the test.
-#![allow(dead_code, unreachable_pub, clippy::expect_used)]
+#![allow(dead_code, unreachable_pub, clippy::expect_used, clippy::unwrap_used)]
+
+pub mod mounts;
 
 use std::fs::Permissions;
 use std::io::Read;

@@ -1,0 +1,115 @@
+//! Mounts of real servers, one test at a time.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::mount::UnmountFlags;
+use rustix::process::Signal;
+
+use super::{PATIENCE, Place, Running, steadfast, utf8};
+
+/// Held by the test that runs.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// One test at a time, if any can run. Whatever this process starts has its open files until exec closes
+/// them, on each test's mount; and so waits for each test's server, of which some are stopped.
+pub fn turn() -> Option<MutexGuard<'static, ()>> {
+    let can = rustix::process::geteuid().is_root()
+        && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    assert!(can || !must, "CI must be able to mount: root and /dev/fuse are missing");
+    if !can {
+        println!("skipped: needs root and /dev/fuse");
+    }
+    can.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A mount; unmounted when dropped, whatever happened.
+pub struct Mount {
+    pub child: Child,
+    pub at: PathBuf,
+}
+
+impl Mount {
+    pub fn new(place: &Place, server: &Running, name: &str, options: &str) -> Self {
+        let at = place.directory.path().canonicalize().unwrap().join(name);
+        fs::create_dir_all(&at).unwrap();
+        let source = format!("127.0.0.1:{}", utf8(&place.share));
+        let port = server.address.port();
+        let options = format!("port={port},mountport={port},nolock,{options}");
+        let log = File::create(place.directory.path().join(format!("{name}.log"))).unwrap();
+        let mut child = steadfast(&["mount", "--foreground", "-o", &options, &source, utf8(&at)])
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let parent = fs::metadata(place.directory.path()).unwrap().dev();
+        // Before it is mounted the directory is its parent's file system's.
+        while fs::metadata(&at).map_or(parent, |metadata| metadata.dev()) == parent {
+            let ended = child.try_wait().unwrap();
+            let log = fs::read_to_string(place.directory.path().join(format!("{name}.log")));
+            assert!(ended.is_none(), "{ended:?}: {log:?}");
+            assert!(begun.elapsed() < PATIENCE, "not mounted: {log:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { child, at }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.at.join(name)
+    }
+
+    /// Kills the process that answers, and takes the mount away.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+    }
+
+    /// Unmounts as umount(8) does, and waits for the process to end.
+    pub fn unmount(mut self) {
+        let begun = Instant::now();
+        // A program that another test starts has our descriptors until it is executed.
+        while let Err(error) = rustix::mount::unmount(&self.at, UnmountFlags::empty()) {
+            assert!(error == rustix::io::Errno::BUSY && begun.elapsed() < PATIENCE, "{error}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < PATIENCE, "the process stays");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Serves the share of a place.
+pub fn serve(place: &Place, port: u16) -> Running {
+    Running::start(place, port, &["--no-root-squash", utf8(&place.share)])
+}
+
+/// Stops a server; returns when all its threads have.
+pub fn stop(server: &Running) {
+    server.signal(Signal::STOP);
+    let tasks = format!("/proc/{}/task", server.id());
+    let begun = Instant::now();
+    let is_stopped = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    };
+    while !fs::read_dir(&tasks).unwrap().flatten().all(is_stopped) {
+        assert!(begun.elapsed() < PATIENCE, "the server does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
