@@ -96,7 +96,7 @@ fn what_others_have_written_meanwhile_is_not_overwritten() {
     let replayed: Output = output(&["journal", "replay", &at]);
     assert_eq!(replayed.status.code(), Some(3), "{}", stderr(&replayed));
     let told = String::from_utf8(replayed.stdout).unwrap();
-    assert!(told.contains("conflict: file"), "{told}");
+    assert!(told.contains("conflict: /file"), "{told}");
     assert_eq!(fs::read(&at_server).unwrap(), b"012their89");
     let kept: Vec<_> = fs::read_dir(Path::new(&at).join("conflicts")).unwrap().flatten().collect();
     let has_data = |entry: &&fs::DirEntry| !entry.path().to_string_lossy().ends_with(".txt");

@@ -133,6 +133,11 @@ impl Node {
         }
     }
 
+    /// Notes by which name it was found.
+    pub(crate) fn note_name(&self, parent: u64, name: &[u8]) {
+        *self.place.lock() = Some((parent, name.to_vec()));
+    }
+
     pub(crate) fn is_directory(&self) -> bool {
         self.file_type == FileType::Directory
     }
@@ -524,11 +529,6 @@ impl Nodes {
         Some(Arc::clone(node))
     }
 
-    /// Notes by which name something was found.
-    pub(crate) fn place(&self, node: &Node, parent: u64, name: &[u8]) {
-        *node.place.lock() = Some((parent, name.to_vec()));
-    }
-
     /// The path by which something was found last, below the root of the share; for people, since it may
     /// be another one by now.
     pub(crate) fn path(&self, number: u64) -> Vec<u8> {
@@ -545,6 +545,8 @@ impl Nodes {
             names.push(name);
             number = parent;
         }
+        // Each name has a slash before it.
+        names.push(Vec::new());
         names.reverse();
         names.join(&b'/')
     }

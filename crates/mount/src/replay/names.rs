@@ -118,7 +118,6 @@ impl Pass<'_> {
         let object = *object;
         let Some(at) = self.places.get(&object).cloned() else { return Ok(()) };
         match self.life(&step.who, at.0)? {
-            Life::Alive => {}
             // A directory that the journal removes later was not made again until now.
             Life::Gone if self.plan.objects[at.0].is_removed_later() => {
                 let maker = self.plan.objects[at.0].made_by.filter(|maker| *maker < index);
@@ -126,7 +125,7 @@ impl Pass<'_> {
                     self.make_anew(maker)?;
                 }
             }
-            Life::Gone | Life::Unknown | Life::Lost { .. } => {}
+            Life::Alive | Life::Gone | Life::Unknown | Life::Lost { .. } => {}
         }
         let directory = self.handle(at.0).filter(|_| self.life[at.0] == Life::Alive);
         let Some(directory) = directory else {

@@ -94,7 +94,7 @@ impl History {
 
     /// What others do while the client is down: bytes that the client never writes.
     fn others(&mut self) {
-        for round in 0..1 + self.choose(3) {
+        for round in 0..=self.choose(3) {
             let files: Vec<u64> = self
                 .model
                 .inodes

@@ -59,7 +59,7 @@ impl Volume {
         let node = self.nodes.enter(&found.handle, &attributes, asking.sent);
         directory.grant(&asker.identity, access::LOOKUP, access::LOOKUP);
         directory.remember(name, node.number, asking);
-        self.nodes.place(&node, parent, name);
+        node.note_name(parent, name);
         Ok(node)
     }
 
@@ -114,7 +114,7 @@ impl Volume {
         let attributes = self.attributes_or_ask(asker, &handle, attributes)?;
         let node = self.nodes.enter(&handle, &attributes, asking.sent);
         directory.remember_made(name, node.number, asking);
-        self.nodes.place(&node, directory.number, name);
+        node.note_name(directory.number, name);
         Ok(node)
     }
 
@@ -387,7 +387,7 @@ impl Volume {
         if let Some(number) = number {
             to.remember_made(new_name, number, asking);
             if let Some(node) = self.nodes.by_number(number) {
-                self.nodes.place(&node, to.number, new_name);
+                node.note_name(to.number, new_name);
                 node.expire();
             }
         }

@@ -104,7 +104,7 @@ impl Model {
         }
         for (number, inode) in &mut self.inodes {
             if let Content::File(data) = &mut inode.content
-                && mix(seed ^ number << 8) % 3 != 0
+                && !mix(seed ^ number << 8).is_multiple_of(3)
             {
                 data.clone_from(&inode.stable);
             }
