@@ -11,11 +11,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::mounts::{Mount, serve, stop, turn};
-use common::{PATIENCE, Place, Running, steadfast, utf8};
+use common::{PATIENCE, Place, steadfast, utf8};
 use rustix::fs::FlockOperation;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal};
