@@ -76,7 +76,8 @@ pub fn sample(is_closed: bool) -> Vec<u8> {
         },
     ];
     for (number, change) in (0..).zip(changes) {
-        let record = Record { time_ns: 1, uid: 0, gid: 0, groups: &[4], order: None, path: b"/d/n", change };
+        let record =
+            Record { time_ns: 1, uid: 0, gid: 0, groups: &[4], order: None, path: b"/d/n", change };
         let sequence = journal.append(&record).expect("there is room");
         if number == 1 {
             journal.stable([sequence]);

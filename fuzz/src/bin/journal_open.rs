@@ -33,7 +33,8 @@ fuzz_target!(|input: &[u8]| {
     }
     let data = [1; 100];
     let change = Change::Write { file: b"a file of ours", offset: 0, data: &data };
-    let record = Record { time_ns: 0, uid: 0, gid: 0, groups: &[], order: None, path: b"p", change };
+    let record =
+        Record { time_ns: 0, uid: 0, gid: 0, groups: &[], order: None, path: b"p", change };
     let ours = match journal.append(&record) {
         Ok(sequence) => sequence,
         Err(AppendError::Full { .. } | AppendError::TooLarge { .. } | AppendError::Failed(_)) => {
