@@ -169,3 +169,31 @@ fn data_of_an_async_share_leaves_the_journal_when_it_is_stable() {
     let told = String::from_utf8(told.stdout).unwrap();
     assert!(told.contains("SYNC"), "{told}");
 }
+
+/// The client sends again what it cannot know to be there. This process has the file open while it starts
+/// servers, so that each closes it at its start: that must not wait for itself.
+#[test]
+fn a_server_that_is_killed_is_sent_what_it_may_have_lost() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let mut server = serve(&place, 0);
+    let port = server.address.port();
+    let (options, at) = journal(&place, "");
+    let mount = Mount::new(&place, &server, "mount", &options);
+    let file = File::create(mount.path("file")).unwrap();
+    let mut content = Vec::new();
+    for round in 0..4 {
+        let part = random(300_000, 11 + round);
+        file.write_all_at(&part, content.len() as u64).unwrap();
+        content.extend_from_slice(&part);
+        file.sync_all().unwrap();
+        server.signal(Signal::KILL);
+        server.wait();
+        server = serve(&place, port);
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    mount.unmount();
+    assert!(fs::read(place.share.join("file")).unwrap() == content);
+    assert_eq!(pending(&at), 0);
+}

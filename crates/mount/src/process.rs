@@ -102,18 +102,21 @@ fn is_killed_by(status: &str) -> bool {
         .any(|mask| mask & SIGKILL != 0)
 }
 
-/// Whether a thread is on its way out (`PF_EXITING`): what it closes now, it closes because it dies.
+/// Whether a thread is on its way out: what it closes now, it closes because it dies.
+///
+/// `/proc/PID/stat` would say so by a flag. But it waits while the thread executes another program, which
+/// waits for the answer to what it closes.
 pub(crate) fn is_exiting(pid: u32) -> bool {
-    const PF_EXITING: u64 = 4;
     if pid == 0 {
         return false;
     }
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return is_gone(pid);
-    };
-    // The name is in parentheses, and may have any characters; the flags are the 7th field after it.
-    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
-    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & PF_EXITING != 0)
+    let Some(status) = status(pid) else { return is_gone(pid) };
+    has_no_files(&status)
+}
+
+/// A thread that ends gives its table of open files away before it closes them.
+fn has_no_files(status: &str) -> bool {
+    status.lines().any(|line| line.strip_prefix("FDSize:").is_some_and(|size| size.trim() == "0"))
 }
 
 #[cfg(test)]
@@ -130,6 +133,12 @@ mod tests {
         assert!(is_killed_by(&status("0000000000000100", none)));
         assert!(is_killed_by(&status(none, "0000000000000102")));
         assert!(!is_killed_by(&status("0000000000000002", "0000000000004000")));
+    }
+
+    #[test]
+    fn a_thread_without_files_ends() {
+        assert!(has_no_files("Name:\tx\nFDSize:\t0\nGroups:\t\n"));
+        assert!(!has_no_files("Name:\tx\nFDSize:\t256\nGroups:\t0\n"));
     }
 
     #[test]

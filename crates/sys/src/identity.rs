@@ -345,6 +345,12 @@ mod tests {
         .unwrap();
     }
 
+    /// User, group, and whether this thread overrides permissions.
+    fn now() -> (u32, u32, bool) {
+        let has_all = capabilities().unwrap().0.has(Capability::DAC_OVERRIDE);
+        (file_system_uid(u32::MAX), file_system_gid(u32::MAX), has_all)
+    }
+
     #[test]
     fn the_servers_own_is_done_as_the_server_by_any_thread() {
         if !is_root() {
@@ -352,10 +358,6 @@ mod tests {
             return;
         }
         let own = (0, 0, true);
-        fn now() -> (u32, u32, bool) {
-            let has_all = capabilities().unwrap().0.has(Capability::DAC_OVERRIDE);
-            (file_system_uid(u32::MAX), file_system_gid(u32::MAX), has_all)
-        }
         std::thread::spawn(move || {
             assert_eq!(as_server(now), Ok(own));
             assume(1234, 2345, &[7, 8]).unwrap();
