@@ -2,7 +2,7 @@
 //! brought to the server, in order, with its effect exactly once, and nothing that others have changed
 //! meanwhile is overwritten.
 //!
-//! `plan` reads what is pending, `pass` goes through it over the calls of a [`share`](self::share), `names`
+//! `plan` reads what is pending, `pass` goes through it over the calls of a `share`, `names`
 //! and `data` decide, `keeper` has the conflict files. The core knows no socket and no clock.
 //!
 //! It must never
