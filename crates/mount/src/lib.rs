@@ -6,11 +6,13 @@
 //! `write_back` and `held` all data on its way to the server, `server` and `transport` carry calls.
 //!
 //! What is never done: acknowledging `fsync`, `close` or an `O_SYNC` write before the server has the data
-//! on stable storage; losing data that a server's restart has taken from its memory; letting a slow
-//! call block another one; using the kernel's write-back cache.
+//! on stable storage, or in memory while this host's journal has it on its disk; losing data that a
+//! server's restart has taken from its memory; letting a slow call block another one; using the kernel's
+//! write-back cache.
 //!
-//! There is no journal yet: data that was written and neither synced nor closed is lost with this
-//! process. All writing goes through `write_back`, where a journal belongs.
+//! With a journal (`journaling`) all that is written is in its ring until the server has it on stable
+//! storage, and `replay` sends what an earlier mount has left. Without one, data that was written and neither
+//! synced nor closed is lost with this process.
 #![forbid(unsafe_code)]
 
 mod attribute_cache;
