@@ -65,24 +65,26 @@ impl WriteBack {
         if !self.stability.is_asked || self.stability.has_none.load(Ordering::Relaxed) {
             return commit().map(Stabilized::Committed);
         }
-        // After the COMMIT it is not asked: a share that is `async` would not do what it says.
+        let committed = commit()?;
+        // Afterwards, so that a share which became `async` meanwhile is noticed.
         match self.server.call(identity, patience, |nfs| nfs.recovery_status(file)) {
             Ok(status) if status.is_async => match self.sync_file_system(node, identity) {
                 // A file system that cannot be flushed as a whole.
                 Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
-                    commit().map(Stabilized::Committed)
+                    Ok(Stabilized::Committed(committed))
                 }
                 synced => synced.map(Stabilized::Synced),
             },
-            Ok(_) => commit().map(Stabilized::Committed),
-            Err(error) if error.is_program_unavailable() => {
-                self.stability.has_none.store(true, Ordering::Relaxed);
-                tracing::info!(
-                    "the server has no recovery program: its answers to COMMIT are believed"
-                );
-                commit().map(Stabilized::Committed)
+            Err(error) if !error.is_program_unavailable() => Err(error),
+            outcome => {
+                if outcome.is_err() {
+                    self.stability.has_none.store(true, Ordering::Relaxed);
+                    tracing::info!(
+                        "the server has no recovery program: its answers to COMMIT are believed"
+                    );
+                }
+                Ok(Stabilized::Committed(committed))
             }
-            Err(error) => Err(error),
         }
     }
 
