@@ -27,6 +27,8 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("client", &["xdr", "wire", "rpc", "sys"]),
     ("mount", &["client", "journal", "xdr", "wire", "rpc", "sys"]),
     ("bench", &["client", "xdr", "wire", "rpc", "sys"]),
+    // It reaches a Steadfast server by its documents alone, so that it serves for any server.
+    ("observe", &["control", "wire", "rpc", "xdr", "sys"]),
     // The client's: it shares the medium of the server's log, and nothing else of the server.
     ("journal", &["intent-log", "sys"]),
     // Puts the above together; speaks to the host's rpcbind as a client does.
@@ -62,6 +64,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "bench",
             "journal",
             "mount",
+            "observe",
             "sys",
         ],
     ),

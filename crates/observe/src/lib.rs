@@ -1,0 +1,2 @@
+//! Diagnosis of NFS servers and clients, ours and others'.
+#![forbid(unsafe_code)]
