@@ -1,7 +1,7 @@
 //! From `SERVER:/SHARE` to a root handle: names, ports, MOUNT, and what the server can do.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use steadfast_client::{
@@ -190,7 +190,11 @@ fn connect_to(
         Link::open(at(port.nfs), options.from_reserved_port, options.timeout, options.connections);
     let link = link.map_err(failed("connecting to NFS"))?;
     let soft_after = options.timeout * options.retransmissions.max(1);
-    let server = Arc::new(Server { link, soft_after: options.is_soft.then_some(soft_after) });
+    let server = Arc::new(Server {
+        link,
+        soft_after: options.is_soft.then_some(soft_after),
+        recovery: OnceLock::new(),
+    });
     abilities(server, mounted.handle, &identity, options).map_err(failed("asking for the root"))
 }
 

@@ -428,8 +428,10 @@ impl Filesystem for Adapter {
     }
 
     /// Changes of names are stable on the server before they are acknowledged.
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+    fn fsyncdir(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.run(request, move |volume, _| {
+            answer!(volume.sync_names(), reply, () => reply.ok());
+        });
     }
 
     fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {

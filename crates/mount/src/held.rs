@@ -101,6 +101,14 @@ impl Held {
         last.is_some_and(|(start, extent)| start + extent.length as u64 > from)
     }
 
+    /// Whether a byte of a range was not sent.
+    pub(crate) fn has_dirty(&self, from: u64, to: u64) -> bool {
+        let is_dirty = |start: &u64| {
+            self.extents.get(start).is_some_and(|extent| extent.stage == Stage::Dirty)
+        };
+        self.starts(from, to).iter().any(is_dirty)
+    }
+
     /// The end of the last held byte.
     pub(crate) fn end(&self) -> Option<u64> {
         self.extents.last_key_value().map(|(offset, extent)| offset + extent.length as u64)

@@ -1,14 +1,15 @@
 //! The journal of a mount: what is written goes into a ring on this host's disk before it is
 //! acknowledged, and leaves it when the server has it on stable storage.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
 use parking_lot::Mutex;
-use steadfast_client::{FileHandle, Identity, Wcc};
+use steadfast_client::{Attributes, FileHandle, Identity, Wcc};
 use steadfast_journal::{
     AppendError, Change, DATA_BYTES_MAX, Journal, OpenError, Options as RingOptions, Outcome,
     Record, Recovered, Sequence, Settled, Stamp, Status, Time,
@@ -16,7 +17,8 @@ use steadfast_journal::{
 
 use crate::connect::{Connected, Specification};
 use crate::options::{JournalSync, Options};
-use crate::replay::{ReplayError, Replaying, replay};
+use crate::replay::{ReplayError, Replayed, Replaying, Report, replay};
+use crate::server::Server;
 use crate::transport::Patience;
 
 /// How often the journal gives room back, and is made stable if its owner wants that by time.
@@ -32,6 +34,11 @@ const REPORT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Journaling {
     journal: Journal,
+    /// What it is of, and where it is.
+    what: Specification,
+    directory: PathBuf,
+    root: FileHandle,
+    write_bytes: u32,
     sync: JournalSync,
     /// The ring's disk has failed: everything is written synchronously.
     has_failed: AtomicBool,
@@ -56,7 +63,8 @@ pub(crate) enum NotTaken {
 impl Journaling {
     /// Opens the journal that the options name; `None`: they name none.
     pub(crate) fn open(
-        what: &Specification,
+        what: Specification,
+        connected: &Connected,
         options: &Options,
     ) -> Result<Option<(Self, Recovered)>, OpenError> {
         let Some(directory) = &options.journal else { return Ok(None) };
@@ -67,6 +75,10 @@ impl Journaling {
         let (journal, recovered) = Journal::open(directory, &ring)?;
         let journaling = Self {
             journal,
+            what,
+            directory: directory.clone(),
+            root: connected.root.clone(),
+            write_bytes: connected.write_bytes.min(connected.read_bytes),
             sync: options.journal_sync,
             has_failed: AtomicBool::new(false),
             full_waits: AtomicU64::new(0),
@@ -78,43 +90,61 @@ impl Journaling {
     }
 
     /// Sends what an earlier mount has left in the journal, and tells what became of it.
-    pub(crate) fn replay(
-        &self,
-        connected: &Connected,
-        what: &Specification,
-        directory: &Path,
-        recovered: &Recovered,
-    ) -> Result<(), ReplayError> {
+    pub(crate) fn replay(&self, server: &Server, recovered: &Recovered) -> Result<(), ReplayError> {
         let lost = recovered.damage.iter().filter(|damage| damage.was_stable);
         for damage in lost {
             tracing::error!(?damage, "changes that were in the journal are lost: it was damaged");
         }
         if recovered.pending_records > 0 {
             tracing::info!(records = recovered.pending_records, "the journal is replayed");
-            let replaying = Replaying {
-                write_bytes: connected.write_bytes.min(connected.read_bytes),
-                directory,
-                share: (what.server.as_bytes(), what.path.as_bytes()),
-                patience: Patience::default(),
-            };
-            let mut told = Instant::now();
-            let mut progress = |done, all| {
-                if told.elapsed() >= PROGRESS {
-                    told = Instant::now();
-                    tracing::info!(done, all, "the journal is replayed");
-                }
-            };
-            let report = replay(&self.journal, &connected.server, &replaying, &mut progress)?;
-            for line in report.to_string().lines() {
-                if report.is_complete() {
-                    tracing::info!("replay of the journal: {line}");
-                } else {
-                    tracing::error!("replay of the journal: {line}");
-                }
-            }
+            report(&self.replay_now(server, &HashSet::new())?.report);
         }
         self.journal.acknowledge_damage();
         Ok(())
+    }
+
+    fn replay_now(
+        &self,
+        server: &Server,
+        unanswered: &HashSet<Sequence>,
+    ) -> Result<Replayed, ReplayError> {
+        let replaying = Replaying {
+            write_bytes: self.write_bytes,
+            directory: &self.directory,
+            share: (self.what.server.as_bytes(), self.what.path.as_bytes()),
+            root: &self.root,
+            unanswered,
+            patience: Patience::default(),
+        };
+        let mut told = Instant::now();
+        let mut progress = |done, all| {
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                tracing::info!(done, all, "the journal is replayed");
+            }
+        };
+        replay(&self.journal, server, &replaying, &mut progress)
+    }
+
+    /// Sends what the server has lost while the share is mounted. Whoever makes the changes of `in_flight`
+    /// is told of them otherwise.
+    pub(crate) fn recover(
+        &self,
+        server: &Server,
+        unanswered: &HashSet<Sequence>,
+        in_flight: &HashSet<Sequence>,
+    ) -> Result<Replayed, ReplayError> {
+        // All that is appended is to be there, too, if this host crashes now.
+        self.make_stable(self.journal.status().last);
+        let mut replayed = self.replay_now(server, unanswered)?;
+        replayed.report.conflicts.retain(|conflict| !in_flight.contains(&conflict.sequence));
+        report(&replayed.report);
+        Ok(replayed)
+    }
+
+    /// The last record.
+    pub(crate) fn last(&self) -> Sequence {
+        self.journal.status().last
     }
 
     /// Whether what is written is kept by the journal.
@@ -135,17 +165,11 @@ impl Journaling {
         if !self.is_kept() {
             return Err(NotTaken::Failed);
         }
-        let (uid, gid, groups) = match identity {
-            Identity::Sys { uid, gid, gids } => (*uid, *gid, gids.as_slice()),
-            _ => (u32::MAX, u32::MAX, [].as_slice()),
-        };
         let mut sequences = Vec::with_capacity(1);
         let mut at = offset;
         for data in data.chunks(DATA_BYTES_MAX) {
             let change = Change::Write { file: file.as_bytes(), offset: at, data };
-            let time_ns = now_ns();
-            let record = Record { time_ns, uid, gid, groups, order: None, path, change };
-            match self.journal.append(&record) {
+            match self.journal.append(&record(path, identity, change)) {
                 Ok(sequence) => sequences.push(sequence),
                 Err(error) => {
                     // What is there of it is sent with the rest.
@@ -161,6 +185,38 @@ impl Journaling {
             self.make_stable(*last);
         }
         Ok(sequences)
+    }
+
+    /// Appends a change of names or attributes. As [`Journaling::append_write`].
+    pub(crate) fn append_change(
+        &self,
+        path: &[u8],
+        identity: &Identity,
+        change: Change<'_>,
+    ) -> Result<Sequence, NotTaken> {
+        if !self.is_kept() {
+            return Err(NotTaken::Failed);
+        }
+        let appended = self.journal.append(&record(path, identity, change));
+        let sequence = appended.map_err(|error| self.not_taken(&error))?;
+        if self.sync == JournalSync::Always {
+            self.make_stable(sequence);
+        }
+        Ok(sequence)
+    }
+
+    /// Notes what the server has answered to a change.
+    pub(crate) fn note_answer(&self, record: Sequence, outcome: Outcome) {
+        // Without it a replay finds out by looking.
+        let _ = self.journal.note_outcome(record, outcome);
+    }
+
+    /// Notes what is known of an object before its first change, so that a replay can tell what others do.
+    pub(crate) fn note_known(&self, record: Sequence, object: &FileHandle, known: &Attributes) {
+        if self.journal.last_stamp(object.as_bytes()).is_none() {
+            let after = Some(stamp_of(known));
+            self.note_answer(record, Outcome { after, ..Outcome::default() });
+        }
     }
 
     fn not_taken(&self, error: &AppendError) -> NotTaken {
@@ -253,21 +309,14 @@ impl Journaling {
     /// Notes what the server has said of a file with a record, so that a replay knows a change of
     /// somebody else's.
     pub(crate) fn note_attributes(&self, record: Sequence, wcc: &Wcc, verifier: Option<[u8; 8]>) {
-        let Some(after) = &wcc.after else { return };
-        let before = wcc.before.as_ref();
-        let outcome = Outcome {
-            verifier,
-            before: before.map(|it| stamp(it.size, it.mtime, it.ctime)),
-            after: Some(stamp(after.size, after.mtime, after.ctime)),
-            ..Outcome::default()
-        };
-        // Without it a replay compares what is there.
-        let _ = self.journal.note_outcome(record, outcome);
+        if wcc.after.is_some() {
+            self.note_answer(record, Outcome { verifier, ..outcome_of(wcc) });
+        }
     }
 
-    /// Data of a file is about to be sent around the journal.
-    pub(crate) fn note_bypass(&self, file: &FileHandle) {
-        if let Err(failed) = self.journal.bypass(file.as_bytes()) {
+    /// A change of an object is about to be sent around the journal.
+    pub(crate) fn note_bypass(&self, object: &[u8]) {
+        if let Err(failed) = self.journal.bypass(object) {
             tracing::error!(
                 "{failed}; if this host crashes now, a replay of the journal may undo what is written"
             );
@@ -320,6 +369,39 @@ impl Journaling {
         }
         if let Err(failed) = self.journal.sync(status.last).and_then(|()| self.journal.maintain()) {
             tracing::error!("the journal could not be closed: {failed}");
+        }
+    }
+}
+
+/// What tells whether somebody has changed an object.
+pub(crate) fn stamp_of(attributes: &Attributes) -> Stamp {
+    stamp(attributes.size, attributes.mtime, attributes.ctime)
+}
+
+/// The stamps of an answer.
+pub(crate) fn outcome_of(wcc: &Wcc) -> Outcome {
+    Outcome {
+        before: wcc.before.as_ref().map(|it| stamp(it.size, it.mtime, it.ctime)),
+        after: wcc.after.as_ref().map(stamp_of),
+        ..Outcome::default()
+    }
+}
+
+fn record<'a>(path: &'a [u8], identity: &'a Identity, change: Change<'a>) -> Record<'a> {
+    let (uid, gid, groups) = match identity {
+        Identity::Sys { uid, gid, gids } => (*uid, *gid, gids.as_slice()),
+        _ => (u32::MAX, u32::MAX, [].as_slice()),
+    };
+    Record { time_ns: now_ns(), uid, gid, groups, order: None, path, change }
+}
+
+/// Tells what became of a replay.
+fn report(report: &Report) {
+    for line in report.to_string().lines() {
+        if report.is_complete() {
+            tracing::info!("replay of the journal: {line}");
+        } else {
+            tracing::error!("replay of the journal: {line}");
         }
     }
 }

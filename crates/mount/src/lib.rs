@@ -21,11 +21,13 @@ mod errors;
 mod fuse;
 mod held;
 mod journaling;
+mod keeping;
 mod mounting;
 mod node;
 mod options;
 mod pool;
 mod process;
+mod recovery;
 mod replay;
 mod server;
 mod transport;
@@ -52,6 +54,7 @@ use crate::fuse::Adapter;
 use crate::journaling::Journaling;
 use crate::mounting::Place;
 use crate::pool::Pool;
+use crate::recovery::Recovery;
 use crate::volume::Volume;
 
 /// Threads that take requests from the kernel, and wait for nothing. One, so that what a process does
@@ -73,6 +76,7 @@ pub struct Mounted {
     place: Place,
     directory: PathBuf,
     journaling: Option<Arc<Journaling>>,
+    recovery: Option<Arc<Recovery>>,
 }
 
 impl Mounted {
@@ -88,7 +92,13 @@ impl Mounted {
         options: &Options,
     ) -> io::Result<Self> {
         let journaling = Self::journal(&connected, source, options)?;
-        let (volume, stale) = Volume::new(connected, options.clone(), journaling.clone())?;
+        let recovery = match &journaling {
+            Some(_) => Recovery::begin(&connected.server, &connected.root),
+            None => Ok(None),
+        };
+        let recovery = recovery.map_err(io::Error::other)?;
+        let (volume, stale) =
+            Volume::new(connected, options.clone(), journaling.clone(), recovery.clone())?;
         let volume = Arc::new(volume);
         let (device, place) = mounting::mount(source, directory, options)?;
         let session = Self::session(&volume, device, options);
@@ -100,7 +110,7 @@ impl Mounted {
             }
         };
         let directory = directory.to_owned();
-        Ok(Self { volume, stale, session, place, directory, journaling })
+        Ok(Self { volume, stale, session, place, directory, journaling, recovery })
     }
 
     /// Opens the journal, if the options name one, and sends what is in it.
@@ -111,12 +121,11 @@ impl Mounted {
     ) -> io::Result<Option<Arc<Journaling>>> {
         let what = Specification::parse(source).map_err(io::Error::other)?;
         let Some((journaling, recovered)) =
-            Journaling::open(&what, options).map_err(io::Error::other)?
+            Journaling::open(what, connected, options).map_err(io::Error::other)?
         else {
             return Ok(None);
         };
-        let directory = options.journal.as_deref().unwrap_or(Path::new("/"));
-        journaling.replay(connected, &what, directory, &recovered).map_err(io::Error::other)?;
+        journaling.replay(&connected.server, &recovered).map_err(io::Error::other)?;
         let journaling = Arc::new(journaling);
         journaling.start_care()?;
         Ok(Some(journaling))
@@ -147,7 +156,7 @@ impl Mounted {
     /// # Errors
     /// When the connection to the kernel fails.
     pub fn serve(self) -> io::Result<()> {
-        let Self { volume, stale, session, place: _, directory, journaling } = self;
+        let Self { volume, stale, session, place: _, directory, journaling, recovery } = self;
         let kernel = session.notifier();
         thread::Builder::new()
             .name("nfs-stale".to_owned())
@@ -182,7 +191,20 @@ impl Mounted {
         }
         volume.finish_removals();
         volume.close_all();
+        if let Some(keeping) = volume.keeping() {
+            loop {
+                match keeping.finish(REPORT) {
+                    0 => break,
+                    changes => {
+                        tracing::warn!(changes, "unmounted, and changes are not stable yet");
+                    }
+                }
+            }
+        }
         volume.write_back().close();
+        if let Some(recovery) = recovery {
+            recovery.close();
+        }
         volume.server().link.close();
         if let Some(journaling) = journaling {
             journaling.end();

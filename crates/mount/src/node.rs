@@ -28,7 +28,8 @@ const OWN_NUMBERS: u64 = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) number: u64,
-    pub(crate) handle: FileHandle,
+    /// A recovery that has made the object again has given it another one.
+    handle: Mutex<Arc<FileHandle>>,
     pub(crate) file_type: FileType,
     state: Mutex<State>,
     /// Takes numbers of files whose pages the kernel is to drop.
@@ -74,10 +75,10 @@ struct Grant {
 /// Where a file is that was removed while it was open.
 #[derive(Clone, Debug)]
 pub(crate) struct Hidden {
-    pub(crate) directory: FileHandle,
+    pub(crate) directory: Arc<Node>,
     pub(crate) name: Vec<u8>,
-    /// The file itself.
-    pub(crate) file: FileHandle,
+    /// The number of the file itself.
+    pub(crate) file: u64,
     pub(crate) identity: Identity,
 }
 
@@ -124,7 +125,7 @@ impl Node {
         let file_type = attributes.file_type;
         Self {
             number,
-            handle,
+            handle: Mutex::new(Arc::new(handle)),
             file_type,
             state: Mutex::new(state),
             stale,
@@ -186,6 +187,19 @@ impl Node {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.state.lock().is_dead
+    }
+
+    /// What the server knows the object by.
+    pub(crate) fn handle(&self) -> Arc<FileHandle> {
+        Arc::clone(&self.handle.lock())
+    }
+
+    /// The server may have another state of it than is known.
+    fn doubt(&self) {
+        let mut state = self.state.lock();
+        state.is_dead = false;
+        state.attributes.expire();
+        state.forget_names();
     }
 
     /// To be called before attributes are asked for.
@@ -551,6 +565,25 @@ impl Nodes {
         names.join(&b'/')
     }
 
+    /// An object that was lost is there again, with another handle.
+    pub(crate) fn rename_handle(&self, old: &FileHandle, new: FileHandle) {
+        let mut table = self.table.lock();
+        let Some(number) = table.by_handle.remove(old) else { return };
+        if let Some((node, _)) = table.by_number.get(&number) {
+            *node.handle.lock() = Arc::new(new.clone());
+        }
+        table.by_handle.insert(new, number);
+    }
+
+    /// The server may have another state of everything than is known.
+    pub(crate) fn doubt_all(&self) {
+        let nodes: Vec<_> =
+            self.table.lock().by_number.values().map(|(node, _)| Arc::clone(node)).collect();
+        for node in nodes {
+            node.doubt();
+        }
+    }
+
     /// A number for an entry of a directory whose handle nobody may have.
     pub(crate) fn number_of_unknown(&self) -> u64 {
         let mut table = self.table.lock();
@@ -583,7 +616,7 @@ impl Table {
             *lookups == 0 && number != ROOT && node.data.is_empty() && !node.is_open()
         });
         if is_unused && let Some((node, _)) = self.by_number.remove(&number) {
-            self.by_handle.remove(&node.handle);
+            self.by_handle.remove(&*node.handle());
         }
     }
 }

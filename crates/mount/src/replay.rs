@@ -23,10 +23,12 @@ mod share;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
-use steadfast_journal::{Journal, OpenError, care};
+use steadfast_client::FileHandle;
+use steadfast_journal::{Journal, OpenError, Sequence, care};
 
 pub use report::{Conflict, Report};
 
@@ -74,7 +76,23 @@ pub(crate) struct Replaying<'a> {
     pub(crate) directory: &'a Path,
     /// The server and the share, for the texts beside them.
     pub(crate) share: (&'a [u8], &'a [u8]),
+    /// The share's root.
+    pub(crate) root: &'a FileHandle,
+    /// Writes that are in flight, so that they may come after those of others.
+    pub(crate) unanswered: &'a HashSet<Sequence>,
     pub(crate) patience: Patience,
+}
+
+/// What a replay has done, for whoever goes on afterwards.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    pub(crate) report: Report,
+    /// Records whose change was not made, wholly or in part.
+    pub(crate) not_made: HashSet<Sequence>,
+    /// The handles of what records have made.
+    pub(crate) made: HashMap<Sequence, Vec<u8>>,
+    /// The server's write verifier at the end, if it has the recovery program.
+    pub(crate) verifier: Option<[u8; 8]>,
 }
 
 /// Replays a journal. For a mount, before it serves; nothing else uses the journal meanwhile.
@@ -86,11 +104,11 @@ pub(crate) fn replay(
     server: &Server,
     replaying: &Replaying<'_>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Report, ReplayError> {
-    let mut share = Nfs::new(server, replaying.patience);
+) -> Result<Replayed, ReplayError> {
+    let mut share = Nfs::new(server, replaying.root, replaying.patience);
     let mut keeper = Files::new(replaying.directory, replaying.share.0, replaying.share.1);
     let transfer_bytes = replaying.write_bytes.max(1) as usize;
-    run(journal, &mut share, &mut keeper, transfer_bytes, progress)
+    run(journal, &mut share, &mut keeper, transfer_bytes, replaying.unanswered, progress)
 }
 
 /// Options of a mount that matter for a replay, too.
@@ -134,11 +152,13 @@ pub fn replay_journal(
         write_bytes: connected.write_bytes.min(connected.read_bytes),
         directory,
         share: (&look.server, &look.share),
+        root: &connected.root,
+        unanswered: &HashSet::new(),
         patience: Patience::default(),
     };
     let report = replay(&journal, &connected.server, &replaying, progress);
     connected.server.link.close();
-    let mut report = report?;
+    let mut report = report?.report;
     let lost = recovered.damage.iter().filter(|damage| damage.was_stable);
     report.lost = lost.filter_map(|damage| damage.sequences).collect();
     // Whoever called this reports it.
@@ -154,24 +174,24 @@ fn run(
     share: &mut dyn Share,
     keeper: &mut dyn Keeper,
     transfer_bytes: usize,
+    unanswered: &HashSet<Sequence>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Report, ReplayError> {
+) -> Result<Replayed, ReplayError> {
     let mut carried = Carried::default();
     for restarts in 0..=RESTARTS_MAX {
-        let mut pass = Pass::new(journal, share, keeper, transfer_bytes, carried);
+        let mut pass = Pass::new(journal, share, keeper, transfer_bytes, unanswered, carried);
         let settled = pass.run(progress)?;
         if pass.has_restarted {
             carried = pass.carried;
             continue;
         }
-        let (mut report, carried) = (pass.report, pass.carried);
-        report.restarts = restarts;
-        report.made_again = carried.handles;
+        let mut replayed = pass.replayed();
+        replayed.report.restarts = restarts;
         journal.stable(settled);
         if let Err(failed) = journal.maintain() {
-            report.journal_error = Some(failed.why);
+            replayed.report.journal_error = Some(failed.why);
         }
-        return Ok(report);
+        return Ok(replayed);
     }
     Err(ReplayError::Restarts)
 }

@@ -1,12 +1,13 @@
 //! Calls to the server under a user's identity, which wait as the mount's options say.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use steadfast_client::{ClientError, Identity, Nfs3Client, NfsStat3};
 
-use crate::transport::{Caller, Link, Patience};
+use crate::recovery::Recovery;
+use crate::transport::{Caller, Link, Patience, is_lost};
 
 /// How long is waited after JUKEBOX: at first, and at most.
 const LATER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -17,11 +18,14 @@ pub(crate) struct Server {
     pub(crate) link: Arc<Link>,
     /// How long a call of a `soft` mount takes at most.
     pub(crate) soft_after: Option<Duration>,
+    /// What a mount with a journal does when the server has lost something.
+    pub(crate) recovery: OnceLock<Arc<Recovery>>,
 }
 
 impl Server {
     /// Makes calls as this user. A server that says "later" (JUKEBOX) is asked again; nothing has been
-    /// executed then.
+    /// executed then. If the server loses what it had acknowledged, they are made once more after the
+    /// recovery: they may have been executed then.
     pub(crate) fn call<T>(
         &self,
         identity: &Identity,
@@ -29,11 +33,54 @@ impl Server {
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let since = Instant::now();
-        let mut patience = patience;
-        if let (None, Some(soft_after)) = (patience.until, self.soft_after) {
-            patience.until = Some(since + soft_after);
+        let patience = self.patience(patience, since);
+        loop {
+            match self.call_once(identity, patience, &calls) {
+                Err(error) if is_lost(&error) => {
+                    let recovery = self.recovery.get().ok_or(ClientError::Closed)?;
+                    recovery.wait(patience, since)?;
+                }
+                outcome => return outcome,
+            }
         }
-        let caller = Caller { link: Arc::clone(&self.link), patience };
+    }
+
+    /// As [`Server::call`]; but what was in flight when the server lost something fails, and
+    /// [`is_lost`] says so.
+    pub(crate) fn call_once<T>(
+        &self,
+        identity: &Identity,
+        patience: Patience,
+        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.attempt(identity, patience, Some(self.link.losses()), calls)
+    }
+
+    /// Makes calls while those of others are held.
+    pub(crate) fn call_for_recovery<T>(
+        &self,
+        identity: &Identity,
+        patience: Patience,
+        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.attempt(identity, patience, None, calls)
+    }
+
+    fn patience(&self, patience: Patience, since: Instant) -> Patience {
+        let until = patience.until.or_else(|| self.soft_after.map(|after| since + after));
+        Patience { until, ..patience }
+    }
+
+    fn attempt<T>(
+        &self,
+        identity: &Identity,
+        patience: Patience,
+        losses: Option<u64>,
+        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let since = Instant::now();
+        let patience = self.patience(patience, since);
+        let caller = Caller { link: Arc::clone(&self.link), patience, losses };
         let mut client = Nfs3Client::new(caller, identity.clone());
         let mut pause = LATER.0;
         loop {

@@ -7,19 +7,51 @@
 
 mod connection;
 
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_client::{ClientError, Identity, Procedure, Reply, RpcTransport, append_call};
+use steadfast_client::{
+    ClientError, Identity, Procedure, Reply, RpcConnection, RpcTransport, append_call,
+};
 
 use crate::process;
 use connection::Connection;
 
 /// How often somebody who waits looks whether it is still waited for.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// The server has lost what it had acknowledged: this call was not answered, and is not sent to it again.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the server has lost changes that it had acknowledged")]
+struct Lost;
+
+fn lost() -> ClientError {
+    ClientError::Io(std::io::Error::other(Lost))
+}
+
+/// Whether a call was given up since the server has lost what it had acknowledged. Nobody knows whether it
+/// was executed.
+pub(crate) fn is_lost(error: &ClientError) -> bool {
+    match error {
+        ClientError::Io(error) => {
+            error.get_ref().and_then(|error| error.downcast_ref::<Lost>()).is_some()
+        }
+        _ => false,
+    }
+}
+
+/// Asks a server on each new connection, before calls are sent on it.
+pub(crate) trait Greeter: fmt::Debug + Send + Sync {
+    /// Asks whether the server has lost what it had acknowledged, and then holds the link ([`Link::hold`]).
+    ///
+    /// # Errors
+    /// When it does not say: the connection is not used then.
+    fn greet(&self, connection: RpcConnection) -> Result<(), ClientError>;
+}
 
 /// All connections of a mount.
 #[derive(Debug)]
@@ -31,13 +63,23 @@ pub(crate) struct Link {
     next: AtomicUsize,
     next_xid: AtomicU32,
     is_closed: AtomicBool,
+    greeter: OnceLock<Arc<dyn Greeter>>,
+    /// How often the server has lost what it had acknowledged.
+    losses: AtomicU64,
 }
 
 /// A call's place for its reply.
 #[derive(Debug, Default)]
 struct Slot {
-    reply: Mutex<Option<Reply>>,
+    reply: Mutex<Option<Result<Reply, Lost>>>,
     is_there: Condvar,
+}
+
+impl Slot {
+    fn fill(&self, reply: Result<Reply, Lost>) {
+        *self.reply.lock() = Some(reply);
+        self.is_there.notify_one();
+    }
 }
 
 impl Link {
@@ -56,6 +98,8 @@ impl Link {
             next: AtomicUsize::new(0),
             next_xid: AtomicU32::new(first_xid()),
             is_closed: AtomicBool::new(false),
+            greeter: OnceLock::new(),
+            losses: AtomicU64::new(0),
         });
         let mut first = Some(connection::open(server, None, from_reserved_port)?);
         for connection in &link.connections {
@@ -69,6 +113,33 @@ impl Link {
         self.is_closed.store(true, Ordering::Relaxed);
         for connection in &self.connections {
             connection.wake();
+        }
+    }
+
+    /// From now on the server is greeted on each new connection.
+    pub(crate) fn greet_with(&self, greeter: Arc<dyn Greeter>) {
+        // The first one counts.
+        let _ = self.greeter.set(greeter);
+    }
+
+    /// How often the server has lost what it had acknowledged. To be taken before a call's arguments are made,
+    /// since they may name handles that a recovery replaces.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// Gives up all calls, and takes none but those of a recovery, until [`Link::release`].
+    pub(crate) fn hold(&self) {
+        let losses = self.losses.fetch_add(1, Ordering::AcqRel) + 1;
+        for connection in &self.connections {
+            connection.hold(losses);
+        }
+    }
+
+    /// Takes calls again, unless the server has lost something again since there were so many losses.
+    pub(crate) fn release(&self, losses: u64) {
+        for connection in &self.connections {
+            connection.release(losses);
         }
     }
 
@@ -123,6 +194,8 @@ impl Patience {
 pub(crate) struct Caller {
     pub(crate) link: Arc<Link>,
     pub(crate) patience: Patience,
+    /// The losses that the caller knows of ([`Link::losses`]). `None`: the call is part of a recovery.
+    pub(crate) losses: Option<u64>,
 }
 
 impl RpcTransport for Caller {
@@ -144,12 +217,14 @@ impl RpcTransport for Caller {
         let slot = Arc::new(Slot::default());
         let index = link.next.fetch_add(1, Ordering::Relaxed) % link.connections.len();
         let connection = link.connections.get(index).ok_or(ClientError::Closed)?;
-        connection.send(xid, record, &slot, link.timeout);
+        if !connection.send(xid, record, &slot, link.timeout, self.losses) {
+            return Err(lost());
+        }
         let since = Instant::now();
         let mut reply = slot.reply.lock();
         loop {
             if let Some(reply) = reply.take() {
-                return Ok(reply);
+                return reply.map_err(|Lost| lost());
             }
             let has_timed_out = slot.is_there.wait_for(&mut reply, self.patience.nap()).timed_out();
             if reply.is_some() || !has_timed_out {

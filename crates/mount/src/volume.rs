@@ -4,6 +4,7 @@ mod directories;
 mod files;
 mod names;
 mod objects;
+mod recorded;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,9 +22,11 @@ use steadfast_client::{
 use crate::connect::Connected;
 use crate::errors::Errno;
 use crate::journaling::Journaling;
+use crate::keeping::Keeping;
 use crate::node::{Node, Nodes};
 use crate::options::Options;
 use crate::process::{Identities, Who};
+use crate::recovery::{Recoverer, Recovery};
 use crate::server::Server;
 use crate::transport::{Caller, Patience};
 use crate::write_back::WriteBack;
@@ -58,6 +61,8 @@ pub(crate) struct Volume {
     nodes: Arc<Nodes>,
     identities: Identities,
     write_back: Arc<WriteBack>,
+    /// With a journal, and a server that has the recovery program.
+    keeping: Option<Arc<Keeping>>,
     read_bytes: u32,
     listing_bytes: u32,
     name_bytes_max: u32,
@@ -76,6 +81,7 @@ impl Volume {
         connected: Connected,
         options: Options,
         journaling: Option<Arc<Journaling>>,
+        recovery: Option<Arc<Recovery>>,
     ) -> std::io::Result<(Self, Receiver<u64>)> {
         let times = options.cache_times;
         let (stale, receiver) = sync_channel(STALE_MAX);
@@ -86,14 +92,31 @@ impl Volume {
             times,
             connected.write_bytes,
             connected.file_bytes_max,
-            journaling,
+            journaling.clone(),
+            recovery.clone(),
         )?;
+        let keeping = match (journaling, recovery) {
+            (Some(journaling), Some(recovery)) => {
+                let (server, nodes) = (Arc::clone(&connected.server), Arc::clone(&nodes));
+                let recoverer = Recoverer {
+                    recovery: Arc::clone(&recovery),
+                    server: Arc::clone(&server),
+                    journaling: Arc::clone(&journaling),
+                    write_back: Arc::clone(&write_back),
+                    nodes,
+                };
+                recoverer.start()?;
+                Some(Keeping::start(journaling, recovery, server, Arc::clone(&write_back))?)
+            }
+            _ => None,
+        };
         let volume = Self {
             server: connected.server,
             options,
             nodes,
             identities: Identities::default(),
             write_back,
+            keeping,
             read_bytes: connected.read_bytes,
             listing_bytes: connected.listing_bytes,
             name_bytes_max: connected.name_bytes_max,
@@ -114,6 +137,10 @@ impl Volume {
 
     pub(crate) fn write_back(&self) -> &Arc<WriteBack> {
         &self.write_back
+    }
+
+    pub(crate) fn keeping(&self) -> Option<&Arc<Keeping>> {
+        self.keeping.as_ref()
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {

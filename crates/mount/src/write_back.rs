@@ -5,6 +5,7 @@
 //! its ring too, in the same order, until the server has it on stable storage. So it is enough for
 //! [`WriteBack::make_safe`] that the ring is stable and the server has the data in memory.
 
+mod mending;
 mod records;
 mod stability;
 mod worker;
@@ -25,6 +26,7 @@ use crate::journaling::{Journaling, NotTaken};
 use crate::node::{Node, Nodes};
 use crate::options::CacheTimes;
 use crate::process;
+use crate::recovery::Recovery;
 use crate::server::Server;
 use crate::transport::Patience;
 use records::Records;
@@ -131,6 +133,7 @@ pub(crate) struct WriteBack {
     holders: Mutex<HashMap<u64, Arc<Node>>>,
     is_closed: AtomicBool,
     journaling: Option<Arc<Journaling>>,
+    recovery: Option<Arc<Recovery>>,
     stability: Stability,
 }
 
@@ -142,6 +145,7 @@ impl WriteBack {
         write_bytes: u32,
         file_bytes_max: u64,
         journaling: Option<Arc<Journaling>>,
+        recovery: Option<Arc<Recovery>>,
     ) -> io::Result<Arc<Self>> {
         let write_back = Arc::new(Self {
             server,
@@ -158,6 +162,7 @@ impl WriteBack {
             is_closed: AtomicBool::new(false),
             stability: Stability::new(journaling.is_some()),
             journaling,
+            recovery,
         });
         for _ in 0..WORKERS {
             let this = Arc::clone(&write_back);
@@ -191,7 +196,7 @@ impl WriteBack {
         self.wait_for_room(node, data.len(), patience)?;
         let Some(journaling) = self.kept_by() else {
             if let Some(journaling) = &self.journaling {
-                journaling.note_bypass(&node.handle);
+                journaling.note_bypass(node.handle().as_bytes());
             }
             let mut state = self.await_turn(node, identity, patience)?;
             self.take(node, &mut state, identity, offset, data);
@@ -206,16 +211,27 @@ impl WriteBack {
             }
         };
         drop(self.await_turn(node, identity, patience)?);
-        let sequences = loop {
+        let (sequences, _entered) = loop {
             let path = self.nodes.path(node.number);
-            match journaling.append_write(&node.handle, &path, identity, offset, data) {
-                Ok(sequences) => break sequences,
+            let entered = match &self.recovery {
+                Some(recovery) => Some(recovery.enter(patience, since)?),
+                None => None,
+            };
+            let handle = node.handle();
+            match journaling.append_write(&handle, &path, identity, offset, data) {
+                Ok(sequences) => {
+                    if let Some(first) = sequences.first() {
+                        journaling.note_known(*first, &handle, &node.attributes());
+                    }
+                    break (sequences, entered);
+                }
                 Err(NotTaken::Failed) => {
-                    journaling.note_bypass(&node.handle);
-                    break Vec::new();
+                    journaling.note_bypass(handle.as_bytes());
+                    break (Vec::new(), entered);
                 }
                 Err(NotTaken::Full) => self.press_all(),
             }
+            drop(entered);
             journaling.wait_for_room(data.len(), patience.nap());
             if let Some(error) = patience.end(since) {
                 return Err(error.into());
@@ -297,7 +313,9 @@ impl WriteBack {
             state.flushers += 1;
             let runs = (state.held.dirty_bytes() / self.write_bytes.max(1)) as u32 + 1;
             self.enqueue(node, &mut state, runs.min(WORKERS_PER_FILE));
-            state.records.last()
+            // What has no data may have a name, which is as good as its data on an `async` share.
+            let of_names = || self.recovery.as_ref().filter(|recovery| recovery.is_async());
+            state.records.last().or_else(|| of_names().map(|_| journaling.last()))
         };
         let is_kept = last.is_none_or(|last| journaling.make_stable(last));
         node.data.state.lock().flushers -= 1;
@@ -441,7 +459,7 @@ impl WriteBack {
     }
 
     /// Has everything of all files sent and committed without waiting for it.
-    fn press_all(&self) {
+    pub(crate) fn press_all(&self) {
         let holders: Vec<_> = self.holders.lock().values().cloned().collect();
         for node in &holders {
             self.press(node);

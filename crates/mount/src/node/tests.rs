@@ -147,6 +147,6 @@ fn a_dead_handle_lives_again_when_the_server_knows_it() {
     let file = Fixture::new(FileType::Regular);
     file.node.die();
     assert!(file.node.is_dead() && !file.node.is_fresh());
-    file.nodes.enter(&file.node.handle, &file.told(1), Instant::now());
+    file.nodes.enter(&file.node.handle(), &file.told(1), Instant::now());
     assert!(!file.node.is_dead());
 }

@@ -102,8 +102,9 @@ impl Pass<'_> {
         self.settled.insert(object, before.max(from));
         let state = &self.plan.objects[object];
         let is_due = |sequence: Sequence| (from..before).contains(&sequence);
+        let is_lost = |one: &&Truncation| is_due(one.sequence) && !self.is_had(one.answered_under);
         let truncations: Vec<Truncation> =
-            state.truncations.iter().filter(|one| is_due(one.sequence)).cloned().collect();
+            state.truncations.iter().filter(is_lost).cloned().collect();
         let mut pieces: Vec<Piece> =
             state.writes.iter().filter(|one| is_due(one.sequence)).cloned().collect();
         if truncations.is_empty() && pieces.is_empty() {
@@ -148,7 +149,10 @@ impl Pass<'_> {
         let is_doubtful = pieces.iter().any(|piece| piece.is_doubtful)
             || truncations.iter().any(|truncation| truncation.is_doubtful);
         let compares = way.compares || is_doubtful;
-        if compares && let Ok(verifier) = self.ask(|share| share.commit(&who, &way.handle))? {
+        if compares
+            && !self.has_program
+            && let Ok(verifier) = self.ask(|share| share.commit(&who, &way.handle))?
+        {
             // What is found to be there is stable if this is still the verifier after the last COMMIT.
             self.saw(verifier);
         }
@@ -374,7 +378,9 @@ impl Pass<'_> {
             }
             let is_empty = there.is_some_and(|there| there.iter().all(|byte| *byte == 0));
             let has_grown = way.grown_from.is_some_and(|size| piece.range.start >= size);
-            if is_empty && has_grown && !run.is_doubtful {
+            // What is not acknowledged yet may come after anything that others have written.
+            let is_in_flight = self.unanswered.contains(&piece.sequence);
+            if is_in_flight || is_empty && has_grown && !run.is_doubtful {
                 let pieces = std::slice::from_ref(piece);
                 self.write(way, &run.who, piece.range.start, ours, pieces)?;
             } else {

@@ -321,7 +321,7 @@ impl Pass<'_> {
         // A name that gets a file has its data, so that nobody sees, or is left with, half of it.
         if self.settle_data(object, None)? {
             self.set_fresh()?;
-            if let Some(who) = self.touched.get(&object).cloned() {
+            if let (Some(who), false) = (self.touched.get(&object).cloned(), self.is_async) {
                 self.commit(object, &who)?;
             }
         }

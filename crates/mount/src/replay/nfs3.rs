@@ -2,11 +2,11 @@
 
 use steadfast_client::{
     Attributes, ClientError, CreateHow3, DeviceData3, FileHandle, Identity, MknodData3, Nfs3Client,
-    NfsStat3, NfsTime3, SetTime3, Settings as Wire, SpecData3, StableHow,
+    NfsStat3, NfsTime3, RecoveryStatus, SetTime3, Settings as Wire, SpecData3, StableHow,
 };
 use steadfast_journal::{Attributes as Settings, SetTime};
 
-use super::share::{Answer, Failed, Making, Share, Stamp, Who, Written};
+use super::share::{Acknowledging, Answer, Failed, Making, Share, Stamp, Who, Written};
 use crate::server::Server;
 use crate::transport::{Caller, Patience};
 
@@ -21,13 +21,14 @@ const GROUPS_MAX: usize = 16;
 /// A share behind NFSv3.
 pub(crate) struct Nfs<'a> {
     server: &'a Server,
+    root: &'a FileHandle,
     patience: Patience,
 }
 
 impl<'a> Nfs<'a> {
     /// Calls wait as the mount's options say, and not beyond what the patience says.
-    pub(crate) fn new(server: &'a Server, patience: Patience) -> Self {
-        Self { server, patience }
+    pub(crate) fn new(server: &'a Server, root: &'a FileHandle, patience: Patience) -> Self {
+        Self { server, root, patience }
     }
 
     fn call<T>(
@@ -37,7 +38,9 @@ impl<'a> Nfs<'a> {
     ) -> Answer<T> {
         let gids = who.groups.iter().copied().take(GROUPS_MAX).collect();
         let identity = Identity::Sys { uid: who.uid, gid: who.gid, gids };
-        self.server.call(&identity, self.patience, calls).map_err(|error| failed(&error))
+        self.server
+            .call_for_recovery(&identity, self.patience, calls)
+            .map_err(|error| failed(&error))
     }
 }
 
@@ -53,6 +56,12 @@ fn failed(error: &ClientError) -> Failed {
         },
         error => Failed::Unreachable(error.to_string()),
     }
+}
+
+/// Whoever runs this program.
+fn mounter() -> Identity {
+    let (uid, gid) = steadfast_sys::process::effective_ids();
+    Identity::user(uid, gid)
 }
 
 fn handle(bytes: &[u8]) -> FileHandle {
@@ -86,6 +95,26 @@ fn wire(settings: &Settings) -> Wire {
 }
 
 impl Share for Nfs<'_> {
+    fn status(&mut self) -> Answer<Option<Acknowledging>> {
+        let told = self
+            .server
+            .call_for_recovery(&mounter(), self.patience, |nfs| nfs.recovery_status(self.root));
+        match told {
+            Ok(RecoveryStatus { is_async, verifier }) => {
+                Ok(Some(Acknowledging { is_async, verifier }))
+            }
+            Err(error) if error.is_program_unavailable() => Ok(None),
+            Err(error) => Err(Failed::Unreachable(error.to_string())),
+        }
+    }
+
+    fn sync(&mut self, who: &Who, object: &[u8]) -> Answer<Option<[u8; 8]>> {
+        self.call(who, |nfs| match nfs.recovery_sync(&handle(object)) {
+            Err(error) if error.status() == Some(NfsStat3::NotSupp) => Ok(None),
+            synced => synced.map(Some),
+        })
+    }
+
     fn getattr(&mut self, who: &Who, object: &[u8]) -> Answer<Attributes> {
         self.call(who, |nfs| nfs.getattr(&handle(object)))
     }

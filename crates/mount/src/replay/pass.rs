@@ -2,18 +2,18 @@
 //! before its end. If the server has restarted in between (its write verifier tells), all is looked at
 //! once more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use steadfast_client::Attributes;
 use steadfast_journal::{Attributes as Settings, Journal, Sequence};
 
-use super::ReplayError;
 use super::data::Records;
 use super::keeper::Keeper;
 use super::plan::{Action, Object, ObjectState, Place, Plan, Step};
 use super::report::{Conflict, Report};
 use super::share::{Answer, Failed, Making, Share, Stamp, Who};
+use super::{ReplayError, Replayed};
 
 /// Files that are tried when the write verifier is asked for.
 const FILES_ASKED_ABOUT: usize = 16;
@@ -65,7 +65,13 @@ pub(crate) struct Pass<'a> {
     /// Data of records before this one is done.
     pub(super) settled: HashMap<Object, Sequence>,
     pub(super) records: Records,
-    verifier: Option<[u8; 8]>,
+    /// Writes that are in flight, so that they may come after those of others.
+    pub(super) unanswered: &'a HashSet<Sequence>,
+    pub(super) verifier: Option<[u8; 8]>,
+    /// The server says itself what is stable.
+    pub(super) has_program: bool,
+    /// COMMIT says nothing; all is made stable at the end.
+    pub(super) is_async: bool,
     pub(super) has_restarted: bool,
     pub(super) fates: HashMap<Sequence, Fate>,
     pub(super) carried: Carried,
@@ -78,6 +84,7 @@ impl<'a> Pass<'a> {
         share: &'a mut dyn Share,
         keeper: &'a mut dyn Keeper,
         transfer_bytes: usize,
+        unanswered: &'a HashSet<Sequence>,
         carried: Carried,
     ) -> Self {
         let mut plan = Plan::read(journal);
@@ -107,7 +114,10 @@ impl<'a> Pass<'a> {
             touched: BTreeMap::new(),
             settled: HashMap::new(),
             records: Records::default(),
+            unanswered,
             verifier: None,
+            has_program: false,
+            is_async: false,
             has_restarted: false,
             fates: HashMap::new(),
             carried,
@@ -124,6 +134,10 @@ impl<'a> Pass<'a> {
         self.look_at_verifier()?;
         for index in 0..self.plan.steps.len() {
             let step = self.plan.steps[index].clone();
+            if self.is_had(step.answered_under) {
+                self.pass_over(&step);
+                continue;
+            }
             match &step.action {
                 Action::Make { .. } => self.make(index, &step)?,
                 Action::SetAttr { object, settings } => self.set(&step, *object, settings)?,
@@ -144,10 +158,7 @@ impl<'a> Pass<'a> {
             done += self.plan.objects[object].writes.len() as u64;
             progress(done.min(all), all);
         }
-        for (object, who) in self.touched.clone() {
-            self.commit(object, &who)?;
-        }
-        self.look_at_verifier()?;
+        self.stabilize()?;
         progress(all, all);
         self.count();
         let unreadable = std::mem::take(&mut self.report.unreadable);
@@ -155,6 +166,92 @@ impl<'a> Pass<'a> {
         let settled = self.plan.sequences.iter().copied().filter(is_settled).collect();
         self.report.unreadable = unreadable;
         Ok(settled)
+    }
+
+    /// The end of a pass that is the last one.
+    pub(crate) fn replayed(self) -> Replayed {
+        let is_lost =
+            |(sequence, fate): (Sequence, Fate)| (fate == Fate::NotMade).then_some(sequence);
+        let mut not_made: HashSet<Sequence> = self.fates.into_iter().filter_map(is_lost).collect();
+        not_made.extend(&self.report.unreadable);
+        let made = self.plan.steps.iter().filter_map(|step| {
+            let Action::Make { object, .. } = &step.action else { return None };
+            Some((step.sequence, self.plan.objects[*object].handle.clone()?))
+        });
+        let made = made.collect();
+        let verifier = self.verifier.filter(|_| self.has_program);
+        let report = Report { made_again: self.carried.handles, ..self.report };
+        Replayed { report, not_made, made, verifier }
+    }
+
+    /// Whether the server has not lost what it acknowledged under this verifier.
+    pub(super) fn is_had(&self, answered_under: Option<[u8; 8]>) -> bool {
+        self.has_program && answered_under.is_some() && answered_under == self.verifier
+    }
+
+    /// Notes where an object is by a change that the server has.
+    fn pass_over(&mut self, step: &Step) {
+        match &step.action {
+            Action::Make { at, object, .. } => self.places.insert(*object, at.clone()),
+            Action::Rename { to, object: Some(object), .. } => {
+                self.places.insert(*object, to.clone())
+            }
+            _ => None,
+        };
+    }
+
+    /// Has everything made stable that was sent, or found to be there.
+    fn stabilize(&mut self) -> Result<(), ReplayError> {
+        self.look_at_verifier()?;
+        if self.is_async {
+            self.sync_all()?;
+        }
+        for (object, who) in self.touched.clone() {
+            self.commit(object, &who)?;
+        }
+        self.look_at_verifier()
+    }
+
+    /// One SYNC for each file system of the share that something was changed on.
+    fn sync_all(&mut self) -> Result<(), ReplayError> {
+        let mut objects: BTreeMap<Object, Who> = BTreeMap::new();
+        for step in &self.plan.steps {
+            let of_step: [Option<Object>; 2] = match &step.action {
+                Action::Make { at, object, .. } => [Some(at.0), Some(*object)],
+                Action::SetAttr { object, .. } => [Some(*object), None],
+                Action::Remove { at, .. } | Action::Link { at, .. } => [Some(at.0), None],
+                Action::Rename { from, to, .. } => [Some(from.0), Some(to.0)],
+            };
+            objects.extend(of_step.into_iter().flatten().map(|object| (object, step.who.clone())));
+        }
+        objects.extend(self.touched.clone());
+        let mut synced: HashMap<u64, bool> = HashMap::new();
+        for (object, who) in objects {
+            let Some(now) = self.attributes(&who, Some(object))? else { continue };
+            let Some(handle) = self.plan.objects[object].handle.clone() else { continue };
+            let is_synced = if let Some(known) = synced.get(&now.fsid) {
+                *known
+            } else {
+                match self.ask(|share| share.sync(&who, &handle))? {
+                    Ok(Some(verifier)) => {
+                        self.saw(verifier);
+                        synced.insert(now.fsid, true);
+                        true
+                    }
+                    // Then COMMIT is all there is.
+                    Ok(None) => {
+                        synced.insert(now.fsid, false);
+                        false
+                    }
+                    Err(Failed::Gone | Failed::NoEntry) => continue,
+                    Err(error) => return Err(ReplayError::Unreachable(format!("{error:?}"))),
+                }
+            };
+            if is_synced {
+                self.touched.remove(&object);
+            }
+        }
+        Ok(())
     }
 
     fn count(&mut self) {
@@ -183,9 +280,16 @@ impl<'a> Pass<'a> {
         self.has_restarted |= *self.verifier.get_or_insert(verifier) != verifier;
     }
 
-    /// Asks for the verifier, if there is a file to ask about: so that a restart during changes of names is
-    /// seen, too.
+    /// Asks for the verifier: by the recovery program, or if there is a file to ask about; so that a restart
+    /// during changes of names is seen, too.
     fn look_at_verifier(&mut self) -> Result<(), ReplayError> {
+        let status = self.share.status();
+        if let Some(told) = status.map_err(|why| ReplayError::Unreachable(format!("{why:?}")))? {
+            self.has_program = true;
+            self.is_async = told.is_async;
+            self.saw(told.verifier);
+            return Ok(());
+        }
         let is_file = |state: &ObjectState| {
             let is_made = |step: usize| {
                 let action = self.plan.steps.get(step).map(|step| &step.action);
@@ -217,7 +321,7 @@ impl<'a> Pass<'a> {
         object: Object,
     ) -> Result<(), ReplayError> {
         let handle = self.plan.objects[object].handle.clone();
-        if let (None, Some(handle)) = (self.verifier, handle) {
+        if let (None, Some(handle), false) = (self.verifier, handle, self.has_program) {
             match self.ask(|share| share.commit(&step.who, &handle))? {
                 Ok(verifier) => self.saw(verifier),
                 // It was made just now.
@@ -267,7 +371,13 @@ impl<'a> Pass<'a> {
 
     /// Whether somebody else may have changed anything of an object.
     pub(super) fn is_changed(&self, object: Object, now: &Attributes) -> bool {
-        self.plan.objects[object].stamp.is_none_or(|stamp| now.ctime > stamp.ctime)
+        let state = &self.plan.objects[object];
+        state.stamp.is_none_or(|stamp| {
+            // A new name changes the ctime, and no answer tells it.
+            let is_renamed_by_us =
+                state.last_renamed.is_some() && (now.mtime, now.size) == (stamp.mtime, stamp.size);
+            now.ctime > stamp.ctime && !is_renamed_by_us
+        })
     }
 
     /// Whether somebody else may have changed its data. A name, a link or a mode that was changed leaves

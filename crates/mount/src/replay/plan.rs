@@ -61,6 +61,8 @@ pub(crate) struct Truncation {
     pub(crate) is_doubtful: bool,
     /// The handle in the record.
     pub(crate) handle: Vec<u8>,
+    /// As of [`Step`].
+    pub(crate) answered_under: Option<[u8; 8]>,
 }
 
 /// A record that is no write.
@@ -72,6 +74,8 @@ pub(crate) struct Step {
     pub(crate) path: Arc<[u8]>,
     /// A later change may have superseded it.
     pub(crate) is_doubtful: bool,
+    /// The server's verifier when it acknowledged the change: while it has that one, it has not lost it.
+    pub(crate) answered_under: Option<[u8; 8]>,
     pub(crate) action: Action,
 }
 
@@ -103,6 +107,10 @@ pub(crate) enum Action {
         object: Object,
         at: Place,
     },
+}
+
+fn verifier_of(one: &Pending) -> Option<[u8; 8]> {
+    one.outcome.as_ref().and_then(|outcome| outcome.verifier)
 }
 
 /// All that is to be done.
@@ -231,6 +239,7 @@ impl Plan {
                         time_ns: one.time_ns,
                         is_doubtful: one.may_be_superseded,
                         handle: handle.to_vec(),
+                        answered_under: verifier_of(one),
                     });
                 }
                 Action::SetAttr { object, settings: Settings { size: None, ..attributes } }
@@ -282,7 +291,8 @@ impl Plan {
         };
         let path = Arc::clone(&one.path);
         let (time_ns, is_doubtful) = (one.time_ns, one.may_be_superseded);
-        self.steps.push(Step { sequence, time_ns, who, path, is_doubtful, action });
+        let answered_under = verifier_of(one);
+        self.steps.push(Step { sequence, time_ns, who, path, is_doubtful, answered_under, action });
         self.sequences.push(sequence);
         Ok(())
     }

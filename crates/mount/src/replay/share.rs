@@ -72,8 +72,21 @@ pub(crate) enum Making {
     Special(u32, [u32; 2], Settings),
 }
 
+/// How a server acknowledges changes (docs/recovery.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Acknowledging {
+    /// From memory, and COMMIT too.
+    pub(crate) is_async: bool,
+    pub(crate) verifier: [u8; 8],
+}
+
 /// A share as a replay sees it. A server that says "later" is asked again in here.
 pub(crate) trait Share {
+    /// `None`: the server does not say; its answers to COMMIT are believed.
+    fn status(&mut self) -> Answer<Option<Acknowledging>>;
+    /// Has everything of the object's file system made stable that was acknowledged. `None`: it cannot be
+    /// flushed as a whole.
+    fn sync(&mut self, who: &Who, object: &[u8]) -> Answer<Option<[u8; 8]>>;
     fn getattr(&mut self, who: &Who, object: &[u8]) -> Answer<Attributes>;
     /// The handle that a name is bound to.
     fn lookup(&mut self, who: &Who, parent: &[u8], name: &[u8]) -> Answer<Vec<u8>>;

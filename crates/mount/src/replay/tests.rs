@@ -6,7 +6,7 @@ mod client;
 mod model;
 mod single;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ fn replay(
     model: &mut Model,
     keeper: &mut Memory,
 ) -> Result<Report, ReplayError> {
-    run(journal, model, keeper, TRANSFER_BYTES, &mut |_, _| {})
+    let replayed = run(journal, model, keeper, TRANSFER_BYTES, &HashSet::new(), &mut |_, _| {});
+    replayed.map(|replayed| replayed.report)
 }
 
 /// One history. Everything in it is chosen by the seed.
@@ -78,6 +79,7 @@ impl History {
 
     fn run(seed: u64, is_async: bool, has_others: bool) -> Self {
         let mut model = Model::new(is_async);
+        model.has_program = seed.is_multiple_of(2);
         let (client, medium) = Client::run(seed, &mut model, is_async);
         let (keeper, report) = (Memory::default(), Report::default());
         let mut this = Self { seed, model, client, medium, foreign: Vec::new(), keeper, report };
@@ -130,7 +132,7 @@ impl History {
                     0 => Fault::Lost,
                     1 => Fault::Unanswered,
                     // Changes of names alone have no verifier that tells.
-                    _ if !self.client.has_file => Fault::Lost,
+                    _ if !self.client.has_file && !self.model.has_program => Fault::Lost,
                     _ => Fault::Restart(self.choose(1 << 40)),
                 };
                 self.model.faults.insert(at, fault);
@@ -199,7 +201,7 @@ fn without_others_the_tree_is_that_of_the_changes_in_order() {
                 conflicts += 1;
                 continue;
             }
-            if history.client.has_file {
+            if history.client.has_file || history.model.has_program {
                 history.model.crash_hard();
             }
             let (is, wanted) = (history.model.tree(), history.client.ideal.tree());

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use socket2::{Domain, Socket, Type};
 use steadfast_client::{ClientError, Reply, RpcConnection, reserved};
 
-use super::{Link, Slot};
+use super::{Link, Lost, Slot};
 
 /// How long one attempt to connect takes at most.
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -37,6 +37,10 @@ struct State {
     pending: BTreeMap<u32, Pending>,
     /// Those of them that were not sent on this stream.
     queue: VecDeque<u32>,
+    /// How often the server has lost what it had acknowledged.
+    losses: u64,
+    /// Until that is mended only a recovery may call.
+    is_held: bool,
 }
 
 #[derive(Debug)]
@@ -69,7 +73,15 @@ impl Connection {
         self.has_work.notify_all();
     }
 
-    pub(super) fn send(&self, xid: u32, record: Vec<u8>, slot: &Arc<Slot>, timeout: Duration) {
+    /// False: the call is not sent, since the server has lost something that the caller does not know of.
+    pub(super) fn send(
+        &self,
+        xid: u32,
+        record: Vec<u8>,
+        slot: &Arc<Slot>,
+        timeout: Duration,
+        losses: Option<u64>,
+    ) -> bool {
         let pending = Pending {
             record: Arc::new(record),
             slot: Arc::clone(slot),
@@ -77,10 +89,32 @@ impl Connection {
             resend_after: timeout,
         };
         let mut state = self.state.lock();
+        if losses.is_some_and(|losses| state.is_held || losses != state.losses) {
+            return false;
+        }
         state.pending.insert(xid, pending);
         state.queue.push_back(xid);
         drop(state);
         self.has_work.notify_one();
+        true
+    }
+
+    /// Gives up all calls.
+    pub(super) fn hold(&self, losses: u64) {
+        let mut state = self.state.lock();
+        state.losses = state.losses.max(losses);
+        state.is_held = true;
+        state.queue.clear();
+        let pending = std::mem::take(&mut state.pending);
+        drop(state);
+        for pending in pending.values() {
+            pending.slot.fill(Err(Lost));
+        }
+    }
+
+    pub(super) fn release(&self, losses: u64) {
+        let mut state = self.state.lock();
+        state.is_held &= state.losses != losses;
     }
 
     pub(super) fn forget(&self, xid: u32) {
@@ -134,7 +168,8 @@ impl Connection {
                 Some(stream) => Ok(stream),
                 None => open(link.server, local_port, link.from_reserved_port),
             };
-            let stream = match opened.and_then(|stream| self.install(stream, link)) {
+            let greeted = opened.and_then(|stream| greet(stream, link));
+            let stream = match greeted.and_then(|stream| self.install(stream, link)) {
                 Ok(stream) => stream,
                 Err(error) => {
                     if !is_lost && pause > PAUSE.0 {
@@ -218,8 +253,7 @@ impl Connection {
     fn deliver(&self, reply: Reply) {
         // A reply that nobody waits for any more is dropped.
         let Some(pending) = self.state.lock().pending.remove(&reply.xid) else { return };
-        *pending.slot.reply.lock() = Some(reply);
-        pending.slot.is_there.notify_one();
+        pending.slot.fill(Ok(reply));
     }
 }
 
@@ -261,6 +295,14 @@ impl State {
         }
         waited
     }
+}
+
+/// Asks the server whether it is the one that calls in flight were meant for.
+fn greet(stream: TcpStream, link: &Link) -> io::Result<TcpStream> {
+    let Some(greeter) = link.greeter.get() else { return Ok(stream) };
+    let connection = RpcConnection::over(stream.try_clone()?, CONNECTING);
+    connection.and_then(|connection| greeter.greet(connection)).map_err(io::Error::other)?;
+    Ok(stream)
 }
 
 /// Connects, from this local port if it is free.

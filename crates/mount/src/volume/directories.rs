@@ -157,14 +157,19 @@ impl Volume {
         let ask = |verifier: [u8; 8]| {
             self.call(asker, |nfs| {
                 if plus {
-                    let listed =
-                        nfs.readdirplus(&node.handle, place.cookie, verifier, bytes_max, bytes_max);
+                    let listed = nfs.readdirplus(
+                        &node.handle(),
+                        place.cookie,
+                        verifier,
+                        bytes_max,
+                        bytes_max,
+                    );
                     match listed {
                         Err(error) if error.status() == Some(NfsStat3::NotSupp) => {}
                         listed => return listed,
                     }
                 }
-                nfs.readdir(&node.handle, place.cookie, verifier, bytes_max)
+                nfs.readdir(&node.handle(), place.cookie, verifier, bytes_max)
             })
         };
         let listing = match ask(place.verifier) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use steadfast_client::Identity;
 use steadfast_client::arguments::access;
-use steadfast_client::{ClientError, Identity};
 
 use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
@@ -187,7 +187,7 @@ impl Volume {
             let at = offset + data.len() as u64;
             let count = (size - data.len() as u32).min(self.read_bytes);
             let asking = node.ask();
-            let read = self.call(asker, |nfs| nfs.read(&node.handle, at, count));
+            let read = self.call(asker, |nfs| nfs.read(&node.handle(), at, count));
             let read = of_node(node, read)?;
             node.learn(read.attributes.as_ref(), asking, &self.options.cache_times);
             let is_over = read.eof || read.data.is_empty();
@@ -333,15 +333,8 @@ impl Volume {
         let open: Vec<_> = self.files.write().drain().map(|(_, open)| open).collect();
         for open in open {
             if let Some(hidden) = open.node.close() {
-                let asker = Asker {
-                    identity: hidden.identity.clone(),
-                    patience: Patience { pid: 0, until: Some(Instant::now() + super::PROMPT) },
-                };
-                let removed: Result<_, ClientError> =
-                    self.call(&asker, |nfs| nfs.remove(&hidden.directory, &hidden.name));
-                if let Err(error) = removed {
-                    tracing::warn!(%error, "a removed file that was open is left on the server");
-                }
+                let until = Some(Instant::now() + super::PROMPT);
+                self.remove_hidden_within(&hidden, Patience { pid: 0, until });
             }
         }
     }

@@ -5,13 +5,18 @@ use std::time::{Duration, Instant};
 
 use steadfast_client::arguments::{Settings, access};
 use steadfast_client::{
-    ClientError, CreateHow3, DeviceData3, Made, MknodData3, NfsStat3, SetTime3, SpecData3,
+    ClientError, CreateHow3, DeviceData3, FileHandle, Linked, Made, MknodData3, NfsStat3, Renamed,
+    SetTime3, SpecData3, Wcc,
 };
+use steadfast_journal::{Attributes, Change};
 
-use super::{Asker, Outcome, Volume, of_node};
+use super::{Asker, Changes, Outcome, Volume, of_node};
 use crate::errors::Errno;
 use crate::node::{Asking, Hidden, Node};
 use crate::transport::Patience;
+
+/// The type in a mode (inode(7), `S_IFMT`).
+const FILE_TYPE: u32 = 0o170_000;
 
 /// How long is tried to give a file its name back.
 const TAKING_BACK: Duration = Duration::from_secs(10);
@@ -41,7 +46,7 @@ impl Volume {
             }
         }
         let asking = directory.ask();
-        let found = self.call(asker, |nfs| nfs.lookup(&directory.handle, name));
+        let found = self.call(asker, |nfs| nfs.lookup(&directory.handle(), name));
         let found = of_node(&directory, found);
         let times = &self.options.cache_times;
         let found = match found {
@@ -89,7 +94,7 @@ impl Volume {
         {
             return Ok(Some(node));
         }
-        match self.call(asker, |nfs| nfs.lookup(&directory.handle, name)) {
+        match self.call(asker, |nfs| nfs.lookup(&directory.handle(), name)) {
             Ok(found) => Ok(self.nodes.by_handle(&found.handle)),
             Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(None),
             Err(error) => Err(error.into()),
@@ -108,7 +113,7 @@ impl Volume {
         let (handle, attributes) = if let Some(handle) = made.handle {
             (handle, made.attributes)
         } else {
-            let found = self.call(asker, |nfs| nfs.lookup(&directory.handle, name))?;
+            let found = self.call(asker, |nfs| nfs.lookup(&directory.handle(), name))?;
             (found.handle, found.attributes)
         };
         let attributes = self.attributes_or_ask(asker, &handle, attributes)?;
@@ -126,37 +131,56 @@ impl Volume {
         making: &Making,
     ) -> Outcome<Arc<Node>> {
         let directory = self.node(parent)?;
-        let handle = &directory.handle;
         let asking = directory.ask();
-        let made = match making {
-            Making::Directory(mode) => {
-                let settings = Settings::mode(mode & 0o7777);
-                self.change_directory(
-                    &directory,
-                    |made: &Made| &made.directory,
-                    || self.call(asker, |nfs| nfs.mkdir(handle, name, &settings)),
-                )
-            }
-            Making::Symlink(target) => self.change_directory(
-                &directory,
-                |made: &Made| &made.directory,
-                || self.call(asker, |nfs| nfs.symlink(handle, name, target, &Settings::default())),
-            ),
-            Making::Special(mode, device) => {
-                let settings = Settings::mode(mode & 0o7777).0;
-                let what = special(*mode, *device, settings);
-                self.change_directory(
-                    &directory,
-                    |made: &Made| &made.directory,
-                    || {
-                        self.call(asker, |nfs| match &what {
-                            Some(what) => nfs.mknod(handle, name, what),
-                            None => nfs.create(handle, name, &CreateHow3::Guarded(settings)),
-                        })
-                    },
-                )
-            }
+        let path = self.path_of(&directory, name);
+        let describe = |append: &mut dyn FnMut(Change<'_>)| {
+            let parent = directory.handle();
+            let parent = parent.as_bytes();
+            let of_mode =
+                |mode: u32| Attributes { mode: Some(mode & 0o7777), ..Attributes::default() };
+            append(match making {
+                Making::Directory(mode) => {
+                    Change::Mkdir { parent, name, attributes: of_mode(*mode) }
+                }
+                Making::Symlink(target) => {
+                    Change::Symlink { parent, name, target, attributes: Attributes::default() }
+                }
+                Making::Special(mode, device) => {
+                    let attributes = of_mode(*mode);
+                    match device_of(*mode, *device) {
+                        Some(device) => {
+                            let file_type = mode & FILE_TYPE;
+                            Change::Mknod { parent, name, file_type, device, attributes }
+                        }
+                        None => Change::Create { parent, name, verifier: [0; 8], attributes },
+                    }
+                }
+            });
         };
+        let made = self.change_directory(
+            &directory,
+            |made: &Made| &made.directory,
+            || {
+                self.recorded(asker, &directory, &path, &describe, |nfs| {
+                    let handle = &directory.handle();
+                    match making {
+                        Making::Directory(mode) => {
+                            nfs.mkdir(handle, name, &Settings::mode(mode & 0o7777))
+                        }
+                        Making::Symlink(target) => {
+                            nfs.symlink(handle, name, target, &Settings::default())
+                        }
+                        Making::Special(mode, device) => {
+                            let settings = Settings::mode(mode & 0o7777).0;
+                            match special(*mode, *device, settings) {
+                                Some(what) => nfs.mknod(handle, name, &what),
+                                None => nfs.create(handle, name, &CreateHow3::Guarded(settings)),
+                            }
+                        }
+                    }
+                })
+            },
+        );
         self.enter_made(asker, &directory, name, made?, asking)
     }
 
@@ -164,7 +188,7 @@ impl Volume {
     pub(super) fn create_file(
         &self,
         asker: &Asker,
-        directory: &Node,
+        directory: &Arc<Node>,
         name: &[u8],
         mode: u32,
         (is_exclusive, truncates): (bool, bool),
@@ -172,43 +196,114 @@ impl Volume {
         let asking = directory.ask();
         let settings =
             Settings::mode(mode & 0o7777).with(|set| set.size = truncates.then_some(0)).0;
-        let create = |how: &CreateHow3| {
-            self.change_directory(
-                directory,
-                |made: &Made| &made.directory,
-                || self.call(asker, |nfs| nfs.create(&directory.handle, name, how)),
-            )
-        };
-        if !is_exclusive {
-            let made = create(&CreateHow3::Unchecked(settings))?;
-            let node = self.enter_made(asker, directory, name, made, asking)?;
-            if truncates {
-                // Another name of the file may have data that is not written.
-                let cut = self.write_back.change(&node, asker.patience, Some(0), || Ok(()));
-                if let Err(error) = cut {
-                    self.nodes.forget(node.number, 1);
-                    return Err(error);
-                }
-            }
-            return Ok(node);
+        if is_exclusive {
+            return self.create_exclusively(asker, directory, name, mode);
         }
+        if self.is_kept() {
+            // A record says what was made here, and a file that was there was not.
+            return match self.create_on_server(asker, directory, name, mode, [0; 8], &guarded(mode))
+            {
+                Ok(made) => self.enter_made(asker, directory, name, made, asking),
+                Err(error) if error.status() == Some(NfsStat3::Exist) => {
+                    self.find_instead(asker, directory, name, truncates)
+                }
+                Err(error) => Err(error.into()),
+            };
+        }
+        let how = CreateHow3::Unchecked(settings);
+        let made = self.create_on_server(asker, directory, name, mode, [0; 8], &how)?;
+        let node = self.enter_made(asker, directory, name, made, asking)?;
+        if truncates {
+            // Another name of the file may have data that is not written.
+            let cut = self.write_back.change(&node, asker.patience, Some(0), || Ok(()));
+            if let Err(error) = cut {
+                self.nodes.forget(node.number, 1);
+                return Err(error);
+            }
+        }
+        Ok(node)
+    }
+
+    /// One CREATE.
+    fn create_on_server(
+        &self,
+        asker: &Asker,
+        directory: &Arc<Node>,
+        name: &[u8],
+        mode: u32,
+        verifier: [u8; 8],
+        how: &CreateHow3,
+    ) -> Result<Made, ClientError> {
+        let path = self.path_of(directory, name);
+        let attributes = Attributes { mode: Some(mode & 0o7777), ..Attributes::default() };
+        let describe = |append: &mut dyn FnMut(Change<'_>)| {
+            let parent = directory.handle();
+            let parent = parent.as_bytes();
+            append(Change::Create { parent, name, verifier, attributes });
+        };
+        self.change_directory(
+            directory,
+            |made: &Made| &made.directory,
+            || {
+                self.recorded(asker, directory, &path, &describe, |nfs| {
+                    nfs.create(&directory.handle(), name, how)
+                })
+            },
+        )
+    }
+
+    /// A file that was to be made was there already.
+    fn find_instead(
+        &self,
+        asker: &Asker,
+        directory: &Node,
+        name: &[u8],
+        truncates: bool,
+    ) -> Outcome<Arc<Node>> {
+        directory.forget_name(name);
+        let node = self.lookup(asker, directory.number, name)?;
+        if truncates {
+            let size = Some(0);
+            let cut =
+                self.setattr(asker, node.number, Changes { size, ..Changes::default() }, None);
+            if let Err(error) = cut {
+                self.nodes.forget(node.number, 1);
+                return Err(error);
+            }
+        }
+        Ok(node)
+    }
+
+    fn create_exclusively(
+        &self,
+        asker: &Asker,
+        directory: &Arc<Node>,
+        name: &[u8],
+        mode: u32,
+    ) -> Outcome<Arc<Node>> {
+        let asking = directory.ask();
         let mut verifier = [0; 8];
         steadfast_sys::process::random_bytes(&mut verifier).map_err(|_| Errno::EIO)?;
-        let made = match create(&CreateHow3::Exclusive(verifier)) {
+        // None has the one that means none.
+        verifier[0] |= 1;
+        let how = CreateHow3::Exclusive(verifier);
+        let made = match self.create_on_server(asker, directory, name, mode, verifier, &how) {
             Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
-                let made = create(&CreateHow3::Guarded(settings))?;
+                let made =
+                    self.create_on_server(asker, directory, name, mode, [0; 8], &guarded(mode))?;
                 return self.enter_made(asker, directory, name, made, asking);
             }
             made => made?,
         };
         let node = self.enter_made(asker, directory, name, made, asking)?;
-        // The server may keep the verifier in the times (RFC 1813 §3.3.8).
+        // The server may keep the verifier in the times (RFC 1813 §3.3.8). What the record of the file says
+        // of the mode is enough for both.
         let settings = Settings::mode(mode & 0o7777).with(|set| {
             set.atime = SetTime3::SetToServerTime;
             set.mtime = SetTime3::SetToServerTime;
         });
         let begun = node.begin_change();
-        let set = self.call(asker, |nfs| nfs.setattr(&node.handle, &settings, None));
+        let set = self.call(asker, |nfs| nfs.setattr(&node.handle(), &settings, None));
         node.end_change(begun, set.as_ref().ok(), &self.options.cache_times);
         if let Err(error) = set {
             self.nodes.forget(node.number, 1);
@@ -226,11 +321,7 @@ impl Volume {
         {
             return self.hide(asker, &directory, name, node);
         }
-        self.change_directory(
-            &directory,
-            |wcc| wcc,
-            || self.call(asker, |nfs| nfs.remove(&directory.handle, name)),
-        )?;
+        self.remove(asker, &directory, name, node.as_deref())?;
         directory.forget_name(name);
         if let Some(node) = node {
             if node.attributes().nlink <= 1 {
@@ -241,9 +332,34 @@ impl Volume {
         Ok(())
     }
 
-    /// What a name loses, if it may be open: else that need not be known.
+    /// One REMOVE.
+    fn remove(
+        &self,
+        asker: &Asker,
+        directory: &Arc<Node>,
+        name: &[u8],
+        node: Option<&Node>,
+    ) -> Result<Wcc, ClientError> {
+        let path = self.path_of(directory, name);
+        let describe = |append: &mut dyn FnMut(Change<'_>)| {
+            let (parent, object) = (directory.handle(), node.map(Node::handle));
+            let (parent, object) = (parent.as_bytes(), bytes_of(object.as_deref()));
+            append(Change::Remove { parent, name, object });
+        };
+        self.change_directory(
+            directory,
+            |wcc| wcc,
+            || {
+                self.recorded(asker, directory, &path, &describe, |nfs| {
+                    nfs.remove(&directory.handle(), name)
+                })
+            },
+        )
+    }
+
+    /// What a name loses, if it may be open, or a record names it: else that need not be known.
     fn victim(&self, asker: &Asker, directory: &Node, name: &[u8]) -> Outcome<Option<Arc<Node>>> {
-        if self.files.read().is_empty() {
+        if self.files.read().is_empty() && !self.is_kept() {
             let number = directory.name(name);
             return Ok(number.and_then(|number| self.nodes.by_number(number)));
         }
@@ -252,7 +368,7 @@ impl Volume {
 
     /// Removes the name of an open file: it gets another one until it is closed, since a server of
     /// NFSv3 does not know what is open.
-    fn hide(&self, asker: &Asker, directory: &Node, name: &[u8], node: &Node) -> Outcome<()> {
+    fn hide(&self, asker: &Asker, directory: &Arc<Node>, name: &[u8], node: &Node) -> Outcome<()> {
         let hidden = self.set_aside(asker, directory, name, node)?;
         self.keep_hidden(node, &hidden);
         Ok(())
@@ -262,7 +378,7 @@ impl Volume {
     fn set_aside(
         &self,
         asker: &Asker,
-        directory: &Node,
+        directory: &Arc<Node>,
         name: &[u8],
         node: &Node,
     ) -> Outcome<Hidden> {
@@ -270,13 +386,13 @@ impl Volume {
         steadfast_sys::process::random_bytes(&mut random).map_err(|_| Errno::EIO)?;
         let fileid = node.attributes().fileid;
         let hidden = format!(".nfs{fileid:016x}{:08x}", u32::from_be_bytes(random)).into_bytes();
-        self.rename_on_server(asker, directory, name, directory, &hidden)?;
+        self.rename_on_server(asker, (directory, name), (directory, &hidden), (Some(node), None))?;
         directory.forget_name(name);
         node.expire();
         Ok(Hidden {
-            directory: directory.handle.clone(),
+            directory: Arc::clone(directory),
             name: hidden,
-            file: node.handle.clone(),
+            file: node.number,
             identity: asker.identity.clone(),
         })
     }
@@ -294,26 +410,27 @@ impl Volume {
     fn take_back(
         &self,
         asker: &Asker,
-        directory: &Node,
+        directory: &Arc<Node>,
         name: &[u8],
-        node: &Node,
+        node: &Arc<Node>,
         hidden: &Hidden,
     ) {
         // Whoever asked may have been killed.
         let patience = Patience { pid: 0, until: Some(Instant::now() + TAKING_BACK) };
         let asker = Asker { identity: asker.identity.clone(), patience };
-        let linked = self.change_directory(
-            directory,
-            |linked: &steadfast_client::Linked| &linked.directory,
-            || self.call(&asker, |nfs| nfs.link(&node.handle, &directory.handle, name)),
-        );
+        let linked = self.link_on_server(&asker, node, directory, name);
         node.expire();
         match linked.map_err(|error| (error.status(), error)) {
             Ok(_) => self.remove_hidden(hidden),
             Err((Some(NfsStat3::Exist), _)) => self.keep_hidden(node, hidden),
             Err((Some(NfsStat3::NotSupp | NfsStat3::MLink), _))
                 if self
-                    .rename_on_server(&asker, directory, &hidden.name, directory, name)
+                    .rename_on_server(
+                        &asker,
+                        (directory, &hidden.name),
+                        (directory, name),
+                        (Some(node), None),
+                    )
                     .is_ok() => {}
             Err((_, error)) => {
                 let kept = String::from_utf8_lossy(&hidden.name).into_owned();
@@ -325,14 +442,15 @@ impl Volume {
 
     /// Removes what nobody has open any more.
     pub(super) fn remove_hidden(&self, hidden: &Hidden) {
-        let asker = Asker { identity: hidden.identity.clone(), patience: Patience::default() };
-        let remove = || self.call(&asker, |nfs| nfs.remove(&hidden.directory, &hidden.name));
-        let outcome = match self.nodes.by_handle(&hidden.directory) {
-            Some(directory) => self.change_directory(&directory, |wcc| wcc, remove),
-            None => remove(),
-        };
+        self.remove_hidden_within(hidden, Patience::default());
+    }
+
+    pub(super) fn remove_hidden_within(&self, hidden: &Hidden, patience: Patience) {
+        let asker = Asker { identity: hidden.identity.clone(), patience };
+        let node = self.nodes.by_number(hidden.file);
+        let outcome = self.remove(&asker, &hidden.directory, &hidden.name, node.as_deref());
         // It may have other names, and has one link less.
-        if let Some(node) = self.nodes.by_handle(&hidden.file) {
+        if let Some(node) = node {
             node.expire();
         }
         if let Err(error) = outcome {
@@ -344,10 +462,21 @@ impl Volume {
     pub(crate) fn rmdir(&self, asker: &Asker, parent: u64, name: &[u8]) -> Outcome<()> {
         let directory = self.node(parent)?;
         self.await_removals(asker)?;
+        let path = self.path_of(&directory, name);
+        let removed = if self.is_kept() { self.find(asker, &directory, name)? } else { None };
+        let describe = |append: &mut dyn FnMut(Change<'_>)| {
+            let (parent, object) = (directory.handle(), removed.as_deref().map(Node::handle));
+            let (parent, object) = (parent.as_bytes(), bytes_of(object.as_deref()));
+            append(Change::Rmdir { parent, name, object });
+        };
         self.change_directory(
             &directory,
             |wcc| wcc,
-            || self.call(asker, |nfs| nfs.rmdir(&directory.handle, name)),
+            || {
+                self.recorded(asker, &directory, &path, &describe, |nfs| {
+                    nfs.rmdir(&directory.handle(), name)
+                })
+            },
         )?;
         directory.forget_name(name);
         Ok(())
@@ -370,11 +499,14 @@ impl Volume {
         {
             // Two names of one file: the server does nothing then, and nothing is lost.
             let moved = self.find(asker, &from, name)?;
-            if moved.is_none_or(|moved| moved.handle != node.handle) {
+            if moved.is_none_or(|moved| moved.handle() != node.handle()) {
                 aside = Some((node, self.set_aside(asker, &to, new_name, node)?));
             }
         }
-        let renamed = self.rename_on_server(asker, &from, name, &to, new_name);
+        let moved = if self.is_kept() { self.find(asker, &from, name)? } else { None };
+        let gone = replaced.as_deref().filter(|_| aside.is_none());
+        let objects = (moved.as_deref(), gone);
+        let renamed = self.rename_on_server(asker, (&from, name), (&to, new_name), objects);
         match (aside, renamed.is_ok()) {
             (Some((node, hidden)), true) => self.keep_hidden(node, &hidden),
             (Some((node, hidden)), false) => self.take_back(asker, &to, new_name, node, &hidden),
@@ -400,22 +532,36 @@ impl Volume {
         Ok(())
     }
 
+    /// One RENAME. The objects are what is renamed, and what that replaces, as far as they are known.
     fn rename_on_server(
         &self,
         asker: &Asker,
-        from: &Node,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
+        (from, name): (&Arc<Node>, &[u8]),
+        (to, new_name): (&Arc<Node>, &[u8]),
+        (moved, replaced): (Option<&Node>, Option<&Node>),
     ) -> Outcome<()> {
         let times = &self.options.cache_times;
-        let is_same = from.handle == to.handle;
+        let is_same = from.number == to.number;
         let begun = from.begin_change();
         let begun_there = (!is_same).then(|| to.begin_change());
-        let rename = |nfs: &mut steadfast_client::Nfs3Client<_>| {
-            nfs.rename(&from.handle, name, &to.handle, new_name)
+        let (path, to_path) = (self.path_of(from, name), self.path_of(to, new_name));
+        let describe = |append: &mut dyn FnMut(Change<'_>)| {
+            let (from, to) = (from.handle(), to.handle());
+            let (object, gone) = (moved.map(Node::handle), replaced.map(Node::handle));
+            append(Change::Rename {
+                from_parent: from.as_bytes(),
+                from_name: name,
+                to_parent: to.as_bytes(),
+                to_name: new_name,
+                to_path: &to_path,
+                object: bytes_of(object.as_deref()),
+                replaced: bytes_of(gone.as_deref()),
+            });
         };
-        let outcome = self.call(asker, rename);
+        let outcome: Result<Renamed, ClientError> =
+            self.recorded(asker, from, &path, &describe, |nfs| {
+                nfs.rename(&from.handle(), name, &to.handle(), new_name)
+            });
         let (first, second) = match &outcome {
             Ok(renamed) => (Some(&renamed.from), Some(&renamed.to)),
             Err(ClientError::Failed(failure)) => (Some(&failure.wcc), Some(&failure.second_wcc)),
@@ -428,6 +574,30 @@ impl Volume {
         outcome.map(drop).map_err(Errno::from)
     }
 
+    /// One LINK.
+    fn link_on_server(
+        &self,
+        asker: &Asker,
+        node: &Arc<Node>,
+        directory: &Arc<Node>,
+        name: &[u8],
+    ) -> Result<Linked, ClientError> {
+        let path = self.path_of(directory, name);
+        let describe = |append: &mut dyn FnMut(Change<'_>)| {
+            let (file, parent) = (node.handle(), directory.handle());
+            append(Change::Link { file: file.as_bytes(), parent: parent.as_bytes(), name });
+        };
+        self.change_directory(
+            directory,
+            |linked: &Linked| &linked.directory,
+            || {
+                self.recorded(asker, directory, &path, &describe, |nfs| {
+                    nfs.link(&node.handle(), &directory.handle(), name)
+                })
+            },
+        )
+    }
+
     pub(crate) fn link(
         &self,
         asker: &Asker,
@@ -438,11 +608,7 @@ impl Volume {
         let (node, directory) = (self.node(number)?, self.node(parent)?);
         let asking = directory.ask();
         let begun = node.begin_change();
-        let linked = self.change_directory(
-            &directory,
-            |linked: &steadfast_client::Linked| &linked.directory,
-            || self.call(asker, |nfs| nfs.link(&node.handle, &directory.handle, name)),
-        );
+        let linked = self.link_on_server(asker, &node, &directory, name);
         let after = linked.as_ref().ok().and_then(|linked| linked.attributes.as_ref());
         node.settle_change(begun, after, &self.options.cache_times);
         linked?;
@@ -452,15 +618,33 @@ impl Volume {
     }
 }
 
-/// What MKNOD makes; `None` for a regular file, which CREATE makes.
-fn special(mode: u32, device: u32, settings: steadfast_client::Sattr3) -> Option<MknodData3> {
-    // The kernel packs them so (`new_encode_dev`).
-    let spec = SpecData3 {
+fn guarded(mode: u32) -> CreateHow3 {
+    CreateHow3::Guarded(Settings::mode(mode & 0o7777).0)
+}
+
+fn bytes_of(handle: Option<&FileHandle>) -> &[u8] {
+    handle.map_or(&[], FileHandle::as_bytes)
+}
+
+/// Major and minor number, as MKNOD has them; `None` for a regular file.
+fn device_of(mode: u32, device: u32) -> Option<[u32; 2]> {
+    let SpecData3 { specdata1, specdata2 } = spec(device);
+    let is_special = special(mode, device, Settings::default().0).is_some();
+    is_special.then_some([specdata1, specdata2])
+}
+
+/// The kernel packs them so (`new_encode_dev`).
+fn spec(device: u32) -> SpecData3 {
+    SpecData3 {
         specdata1: (device & 0xfff00) >> 8,
         specdata2: (device & 0xff) | ((device >> 12) & 0xfff00),
-    };
-    let of_device = DeviceData3 { dev_attributes: settings, spec };
-    match mode & 0o170_000 {
+    }
+}
+
+/// What MKNOD makes; `None` for a regular file, which CREATE makes.
+fn special(mode: u32, device: u32, settings: steadfast_client::Sattr3) -> Option<MknodData3> {
+    let of_device = DeviceData3 { dev_attributes: settings, spec: spec(device) };
+    match mode & FILE_TYPE {
         0o020_000 => Some(MknodData3::Chr(of_device)),
         0o060_000 => Some(MknodData3::Blk(of_device)),
         0o010_000 => Some(MknodData3::Fifo(settings)),

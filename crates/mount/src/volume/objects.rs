@@ -7,7 +7,9 @@ use steadfast_client::arguments::{Settings, access};
 use steadfast_client::{
     Attributes, ClientError, FileSystemStatistics, FileType, NfsTime3, SetTime3,
 };
+use steadfast_journal::Change;
 
+use super::recorded::journal_attributes;
 use super::{Asker, Outcome, PROMPT, Volume, nfs_time, of_node};
 use crate::errors::Errno;
 use crate::node::{Node, ROOT};
@@ -99,7 +101,7 @@ impl Volume {
 
     fn ask_attributes(&self, asker: &Asker, node: &Node) -> Result<(), ClientError> {
         let asking = node.ask();
-        let told = self.call(asker, |nfs| nfs.getattr(&node.handle));
+        let told = self.call(asker, |nfs| nfs.getattr(&node.handle()));
         let attributes = of_node(node, told)?;
         node.learn(Some(&attributes), asking, &self.options.cache_times);
         Ok(())
@@ -118,9 +120,16 @@ impl Volume {
         let opened = opened.and_then(|file| self.file(file).ok()).filter(|open| open.is_writer());
         let asker = &opened.map_or_else(|| asker.clone(), |open| open.asker(asker));
         let settings = changes.settings();
+        let attributes = journal_attributes(&changes);
+        let path = if self.is_kept() { self.nodes.path(number) } else { Vec::new() };
+        let describe = |append: &mut dyn FnMut(Change<'_>)| {
+            append(Change::SetAttr { object: node.handle().as_bytes(), attributes });
+        };
         let set = || {
             let begun = node.begin_change();
-            let outcome = self.call(asker, |nfs| nfs.setattr(&node.handle, &settings, None));
+            let outcome = self.recorded(asker, &node, &path, &describe, |nfs| {
+                nfs.setattr(&node.handle(), &settings, None)
+            });
             let wcc = match &outcome {
                 Ok(wcc) => Some(wcc),
                 Err(ClientError::Failed(failure)) => Some(&failure.wcc),
@@ -144,7 +153,7 @@ impl Volume {
     /// Which of these rights the caller has; the reply brings the attributes too.
     pub(super) fn ask_rights(&self, asker: &Asker, node: &Node, bits: u32) -> Outcome<u32> {
         let asking = node.ask();
-        let told = self.call(asker, |nfs| nfs.access(&node.handle, bits));
+        let told = self.call(asker, |nfs| nfs.access(&node.handle(), bits));
         let told = of_node(node, told)?;
         node.learn(told.attributes.as_ref(), asking, &self.options.cache_times);
         if told.attributes.is_none() {
@@ -178,7 +187,7 @@ impl Volume {
 
     pub(crate) fn readlink(&self, asker: &Asker, number: u64) -> Outcome<Vec<u8>> {
         let node = self.node(number)?;
-        Ok(self.call(asker, |nfs| nfs.readlink(&node.handle))?.target)
+        Ok(self.call(asker, |nfs| nfs.readlink(&node.handle()))?.target)
     }
 
     /// What `df` shows: of before, if the server does not answer soon.
@@ -192,7 +201,7 @@ impl Volume {
         }
         let mut prompt = asker.clone();
         prompt.patience.until = Some(Instant::now() + PROMPT);
-        match self.call(&prompt, |nfs| nfs.fsstat(&root.handle)) {
+        match self.call(&prompt, |nfs| nfs.fsstat(&root.handle())) {
             Ok(told) => {
                 *self.statistics.lock() = Some(told.clone());
                 Ok((told, self.name_bytes_max))

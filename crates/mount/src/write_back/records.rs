@@ -1,6 +1,6 @@
 //! What the journal has of a file's held data.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 
 use steadfast_client::Wcc;
@@ -57,6 +57,19 @@ impl Records {
         self.promised = self.promised.max(up_to);
     }
 
+    /// Those with data that the server has not acknowledged.
+    pub(super) fn unanswered(&self, held: &Held) -> Vec<Sequence> {
+        let is_dirty = |kept: &&Kept| held.has_dirty(kept.from, kept.to);
+        self.kept.iter().filter(is_dirty).map(|kept| kept.sequence).collect()
+    }
+
+    /// They have left the journal. Whether one of these was among them.
+    pub(super) fn forget_all(&mut self, these: &HashSet<Sequence>) -> bool {
+        let is_among = self.kept.iter().any(|kept| these.contains(&kept.sequence));
+        self.kept.clear();
+        is_among
+    }
+
     /// Takes those of which nothing is held any more: the server has it on stable storage, or was to
     /// forget it.
     fn take_settled(&mut self, held: &Held) -> Vec<Sequence> {
@@ -79,6 +92,8 @@ pub(super) enum Refusal {
     Told,
     /// They stay: the file may have been lost by the server, or removed by somebody else.
     Kept,
+    /// Nobody misses them: this mount has removed the file.
+    Unmissed,
 }
 
 impl WriteBack {
@@ -112,7 +127,11 @@ impl WriteBack {
         let before = kept.len();
         kept.retain(|kept| {
             let is_touched = kept.from < range.end && range.start < kept.to;
-            let stays = refusal == Refusal::Kept || Some(kept.sequence) <= *promised;
+            let stays = match refusal {
+                Refusal::Told => Some(kept.sequence) <= *promised,
+                Refusal::Kept => true,
+                Refusal::Unmissed => false,
+            };
             !(is_touched && stays)
         });
         let staying = before - kept.len();

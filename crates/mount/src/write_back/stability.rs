@@ -60,14 +60,18 @@ impl WriteBack {
         node: &Node,
         identity: &Identity,
     ) -> Result<Stabilized, ClientError> {
-        let (file, patience) = (&node.handle, Patience::default());
-        let commit = || self.server.call(identity, patience, |nfs| nfs.commit(file, 0, 0));
+        let (file, patience) = (&node.handle(), Patience::default());
+        let commit = || self.server.call_once(identity, patience, |nfs| nfs.commit(file, 0, 0));
         if !self.stability.is_asked || self.stability.has_none.load(Ordering::Relaxed) {
             return commit().map(Stabilized::Committed);
         }
         let committed = commit()?;
         // Afterwards, so that a share which became `async` meanwhile is noticed.
-        match self.server.call(identity, patience, |nfs| nfs.recovery_status(file)) {
+        let status = self.server.call_once(identity, patience, |nfs| nfs.recovery_status(file));
+        if let (Ok(status), Some(recovery)) = (&status, &self.recovery) {
+            recovery.told(*status);
+        }
+        match status {
             Ok(status) if status.is_async => match self.sync_file_system(node, identity) {
                 // A file system that cannot be flushed as a whole.
                 Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
@@ -90,7 +94,11 @@ impl WriteBack {
 
     /// A SYNC that is sent after this call has begun; those of one file system who come together share
     /// one.
-    fn sync_file_system(&self, node: &Node, identity: &Identity) -> Result<Verifier, ClientError> {
+    pub(crate) fn sync_file_system(
+        &self,
+        node: &Node,
+        identity: &Identity,
+    ) -> Result<Verifier, ClientError> {
         let Stability { syncs, changed, .. } = &self.stability;
         let file_system = node.attributes().fsid;
         let mut all = syncs.lock();
@@ -110,7 +118,7 @@ impl WriteBack {
             drop(all);
             let outcome = self
                 .server
-                .call(identity, Patience::default(), |nfs| nfs.recovery_sync(&node.handle));
+                .call_once(identity, Patience::default(), |nfs| nfs.recovery_sync(&node.handle()));
             all = syncs.lock();
             let state = all.entry(file_system).or_default();
             state.is_in_flight = false;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steadfast_client::{Identity, StableHow, Write};
 
@@ -13,7 +13,7 @@ use super::{Data, DataState, SENT_AFTER, WriteBack};
 use crate::errors::Errno;
 use crate::held::Run;
 use crate::node::Node;
-use crate::transport::Patience;
+use crate::transport::{Patience, is_lost};
 
 /// How often old data is looked for.
 const TICK: Duration = Duration::from_secs(1);
@@ -105,8 +105,8 @@ impl WriteBack {
 
     fn send(&self, node: &Arc<Node>, identity: &Identity, run: &Run, stable: StableHow) {
         let begun = node.begin_change();
-        let outcome = self.server.call(identity, Patience::default(), |nfs| {
-            nfs.write(&node.handle, run.offset, run.bytes(), stable)
+        let outcome = self.server.call_once(identity, Patience::default(), |nfs| {
+            nfs.write(&node.handle(), run.offset, run.bytes(), stable)
         });
         let wcc = outcome.as_ref().ok().map(|written| &written.wcc);
         node.end_change(begun, wcc, &self.times);
@@ -130,9 +130,24 @@ impl WriteBack {
                     self.leave(&mut state);
                 }
             }
+            Err(error) if is_lost(&error) => {
+                // It is dirty again; if the journal has it, the recovery brings it to the server.
+                state.held.acknowledge(run, 0, None);
+                self.settle(node, &mut state, before);
+                drop(state);
+                return self.await_recovery(node);
+            }
             Err(error) => self.fail(node, &mut state, run, error.into()),
         }
         self.settle(node, &mut state, before);
+    }
+
+    fn await_recovery(&self, node: &Node) {
+        node.data.changed.notify_all();
+        if let Some(recovery) = &self.recovery {
+            // Only the end of the mount ends it otherwise.
+            let _ = recovery.wait(Patience::default(), Instant::now());
+        }
     }
 
     fn commit(&self, node: &Arc<Node>, identity: &Identity, mark: u64) {
@@ -151,6 +166,10 @@ impl WriteBack {
         let before = state.held.bytes();
         state.is_committing = false;
         match verifier {
+            Err(error) if is_lost(&error) => {
+                drop(state);
+                return self.await_recovery(node);
+            }
             Ok(verifier) => {
                 if state.held.committed(mark, verifier) {
                     tracing::info!(file = node.number, "the server was restarted: writing again");
@@ -173,12 +192,14 @@ impl WriteBack {
                 state.held.give_up_unstable(mark);
                 let refusal = refusal(&node.data, errno);
                 let in_journal = self.leave_refused(&mut state, 0..u64::MAX, refusal);
-                tracing::warn!(
-                    file = node.number,
-                    %error,
-                    in_journal,
-                    "data could not be committed, and is given up"
-                );
+                if refusal != Refusal::Unmissed {
+                    tracing::warn!(
+                        file = node.number,
+                        %error,
+                        in_journal,
+                        "data could not be committed, and is given up"
+                    );
+                }
                 state.errors += 1;
                 state.last_error = Some(errno);
             }
@@ -190,23 +211,25 @@ impl WriteBack {
     fn fail(&self, node: &Node, state: &mut DataState, run: &Run, errno: Errno) {
         let (offset, bytes) = (run.offset, run.bytes().len());
         state.held.give_up(run);
-        let in_journal =
-            self.leave_refused(state, offset..offset + bytes as u64, refusal(&node.data, errno));
-        tracing::warn!(
-            file = node.number,
-            offset,
-            bytes,
-            errno = errno.0,
-            in_journal,
-            "data could not be written, and is given up; what is in the journal is for its next replay"
-        );
+        let refusal = refusal(&node.data, errno);
+        let in_journal = self.leave_refused(state, offset..offset + bytes as u64, refusal);
+        if refusal != Refusal::Unmissed {
+            tracing::warn!(
+                file = node.number,
+                offset,
+                bytes,
+                errno = errno.0,
+                in_journal,
+                "data could not be written, and is given up; what is in the journal is for its next replay"
+            );
+        }
         state.errors += 1;
         state.last_error = Some(errno);
         // What the kernel has in its pages is not what the server has.
         node.expire();
     }
 
-    fn settle(&self, node: &Arc<Node>, state: &mut DataState, before: usize) {
+    pub(super) fn settle(&self, node: &Arc<Node>, state: &mut DataState, before: usize) {
         if state.held.is_empty() {
             state.is_pressed = false;
             state.since = None;
@@ -235,6 +258,9 @@ impl WriteBack {
 
 /// What becomes of the journal's records of data that the server refuses with this error.
 fn refusal(data: &Data, errno: Errno) -> Refusal {
-    let is_missed = errno == Errno::ESTALE && !data.is_removed.load(Ordering::Relaxed);
-    if is_missed { Refusal::Kept } else { Refusal::Told }
+    match (errno, data.is_removed.load(Ordering::Relaxed)) {
+        (Errno::ESTALE, true) => Refusal::Unmissed,
+        (Errno::ESTALE, false) => Refusal::Kept,
+        _ => Refusal::Told,
+    }
 }

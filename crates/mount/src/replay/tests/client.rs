@@ -282,7 +282,8 @@ impl Client {
         let (made, after) = execute(model, op, verifier, is_cut);
         if reach == Reach::Answered {
             let handle = made.unwrap_or_default();
-            let outcome = Outcome { handle, after: noted(after), ..Outcome::default() };
+            let verifier = Some(model.verifier());
+            let outcome = Outcome { handle, verifier, after: noted(after), ..Outcome::default() };
             self.journal.note_outcome(sequence, outcome).unwrap();
             let leaves = !is_async && !matches!(op, Op::Write(..));
             if leaves && self.choose(2) == 0 {
@@ -300,7 +301,13 @@ impl Client {
         let Some(file) = files.get(self.choose(files.len() as u64) as usize).copied() else {
             return;
         };
-        if model.commit(&Who::default(), &handle(file)).is_err() {
+        let (who, handle) = (Who::default(), handle(file));
+        let is_stable = if is_async && model.has_program {
+            model.sync(&who, &handle).is_ok()
+        } else {
+            model.commit(&who, &handle).is_ok()
+        };
+        if !is_stable {
             return;
         }
         let is_of = |sequence: &Sequence| {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use steadfast_client::{Attributes, FileType, Time};
 use steadfast_journal::{Attributes as Settings, SetTime};
 
-use crate::replay::share::{Answer, Failed, Making, Share, Stamp, Who, Written};
+use crate::replay::share::{Acknowledging, Answer, Failed, Making, Share, Stamp, Who, Written};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
@@ -52,6 +52,8 @@ pub(super) struct Model {
     epoch: u64,
     pub(super) calls: u64,
     pub(super) faults: BTreeMap<u64, Fault>,
+    /// It has the recovery program.
+    pub(super) has_program: bool,
     /// History is not kept, for tests of speed.
     pub(super) is_plain: bool,
 }
@@ -82,6 +84,7 @@ impl Model {
             epoch: 1,
             calls: 0,
             faults: BTreeMap::new(),
+            has_program: true,
             is_plain: false,
         };
         let root = model.inode(Content::Directory(BTreeMap::new()), 0o755);
@@ -125,6 +128,10 @@ impl Model {
             }
         }
         self.epoch += 1;
+    }
+
+    pub(super) fn verifier(&self) -> [u8; 8] {
+        self.epoch.to_be_bytes()
     }
 
     fn begin(&mut self) -> Result<bool, Failed> {
@@ -251,6 +258,26 @@ fn attributes(number: u64, inode: &Inode) -> Attributes {
 }
 
 impl Share for Model {
+    fn status(&mut self) -> Answer<Option<Acknowledging>> {
+        self.call(|this| {
+            let (is_async, verifier) = (this.is_async, this.verifier());
+            Ok(this.has_program.then_some(Acknowledging { is_async, verifier }))
+        })
+    }
+
+    fn sync(&mut self, _: &Who, object: &[u8]) -> Answer<Option<[u8; 8]>> {
+        self.call(|this| {
+            this.at(object)?;
+            for inode in this.inodes.values_mut() {
+                if let Content::File(data) = &inode.content {
+                    inode.stable.clone_from(data);
+                }
+            }
+            this.history = vec![this.inodes.clone()];
+            Ok(Some(this.verifier()))
+        })
+    }
+
     fn getattr(&mut self, _: &Who, object: &[u8]) -> Answer<Attributes> {
         self.call(|this| Ok(attributes(number(object), this.at(object)?)))
     }
@@ -297,12 +324,17 @@ impl Share for Model {
 
     fn commit(&mut self, _: &Who, file: &[u8]) -> Answer<[u8; 8]> {
         self.call(|this| {
+            let says_nothing = this.is_async && this.has_program;
+            let verifier = this.verifier();
             let (data, stable) = this.file(file)?;
+            if says_nothing {
+                return Ok(verifier);
+            }
             stable.clone_from(data);
             // As fsync(2) on a journaling file system: all changes of names before it are stable, too.
             this.history.clear();
             this.history.push(this.inodes.clone());
-            Ok(this.epoch.to_be_bytes())
+            Ok(verifier)
         })
     }
 
@@ -435,6 +467,6 @@ impl Model {
         let file = handle(file);
         let who = Who::default();
         let is_written = self.write(&who, &file, offset, data).is_ok();
-        is_written && self.commit(&who, &file).is_ok()
+        is_written && self.commit(&who, &file).is_ok() && self.sync(&who, &file).is_ok()
     }
 }

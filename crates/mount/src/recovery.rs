@@ -1,0 +1,328 @@
+//! What a mount with a journal does when its server has lost what it had acknowledged from memory: names,
+//! attributes and data of an `async` share, in a crash.
+//!
+//! On each new connection the server is asked for its write verifier (docs/recovery.md) before a call is sent.
+//! If it is another one, and the share is or was `async`, all calls in flight are given up, and new ones wait.
+//! The journal is replayed; objects that had to be made again have new handles then. Afterwards the calls go on:
+//! those that change nothing are made again, a change takes the fate of its record.
+//!
+//! It must never
+//!
+//! - let a call reach a server that has lost something, before that is there again;
+//! - append to the journal while it is replayed (the `gate`);
+//! - make a change again that the replay has made.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
+use steadfast_client::{RpcConnection, RpcTransport};
+use steadfast_journal::Sequence;
+
+use crate::held::Verifier;
+use crate::journaling::Journaling;
+use crate::node::Nodes;
+use crate::replay::{ReplayError, Replayed};
+use crate::server::Server;
+use crate::transport::{Greeter, Link, Patience};
+use crate::write_back::WriteBack;
+
+/// Pause after a recovery that did not come to its end: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// What has become of a change that was in flight when the server lost something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is made; with the handle of what it made, if it made something.
+    Made(Option<FileHandle>),
+    /// It is not: the server says why if it is asked again.
+    NotMade,
+}
+
+/// What is known of the server's memory.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    link: Weak<Link>,
+    root: FileHandle,
+    identity: Identity,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Read by who appends to the journal, written by the recovery.
+    gate: RwLock<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// `None`: the server does not have the program.
+    verifier: Option<Verifier>,
+    /// The share is `async`, or was when something was acknowledged that is not known to be stable.
+    is_async: bool,
+    has_lost: bool,
+    is_closed: bool,
+    /// Recoveries that were finished.
+    finished: u64,
+    /// Records of changes in flight.
+    watched: HashSet<Sequence>,
+    fates: HashMap<Sequence, Fate>,
+}
+
+impl Recovery {
+    /// Asks the server what it is; `None` if it does not have the program.
+    pub(crate) fn begin(
+        server: &Server,
+        root: &FileHandle,
+    ) -> Result<Option<Arc<Self>>, ClientError> {
+        let (uid, gid) = steadfast_sys::process::effective_ids();
+        let recovery = Arc::new(Self {
+            link: Arc::downgrade(&server.link),
+            root: root.clone(),
+            identity: Identity::user(uid, gid),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            gate: RwLock::new(()),
+        });
+        let ask = || {
+            server.call(&recovery.identity, Patience::default(), |nfs| nfs.recovery_status(root))
+        };
+        match ask() {
+            Ok(_) => {}
+            Err(error) if error.is_program_unavailable() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        server.link.greet_with(Arc::clone(&recovery) as _);
+        let _ = server.recovery.set(Arc::clone(&recovery));
+        // Once more, so that no restart since then is missed. Nothing was acknowledged before.
+        recovery.told(ask()?);
+        Ok(Some(recovery))
+    }
+
+    /// Takes what the server says. If it has lost something, calls are held from now on.
+    pub(crate) fn told(&self, status: RecoveryStatus) {
+        let mut state = self.state.lock();
+        state.is_async |= status.is_async;
+        let before = state.verifier.replace(status.verifier);
+        let is_other = before.is_some_and(|before| before != status.verifier);
+        if is_other && state.is_async {
+            state.has_lost = true;
+            // Under the lock, so that the recovery does not release them before they are held.
+            if let Some(link) = self.link.upgrade() {
+                link.hold();
+            }
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Everything that was acknowledged from memory is stable, and the share is not `async` any more.
+    pub(crate) fn note_synchronous(&self) {
+        self.state.lock().is_async = false;
+    }
+
+    /// Whether changes are acknowledged from memory, as far as is known.
+    pub(crate) fn is_async(&self) -> bool {
+        self.state.lock().is_async
+    }
+
+    pub(crate) fn verifier(&self) -> Option<Verifier> {
+        self.state.lock().verifier
+    }
+
+    /// Recoveries so far.
+    pub(crate) fn finished(&self) -> u64 {
+        self.state.lock().finished
+    }
+
+    /// Waits while the server lacks what it had acknowledged.
+    pub(crate) fn wait(&self, patience: Patience, since: Instant) -> Result<(), ClientError> {
+        let mut state = self.state.lock();
+        while state.has_lost {
+            self.nap(&mut state, patience, since)?;
+        }
+        Ok(())
+    }
+
+    fn nap(
+        &self,
+        state: &mut parking_lot::MutexGuard<'_, State>,
+        patience: Patience,
+        since: Instant,
+    ) -> Result<(), ClientError> {
+        if state.is_closed {
+            return Err(ClientError::Closed);
+        }
+        let has_timed_out = self.changed.wait_for(state, patience.nap()).timed_out();
+        match patience.end(since) {
+            Some(error) if has_timed_out => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has no recovery begin before the guard is dropped. To be held shortly, and never by who waits for the
+    /// server.
+    pub(crate) fn enter(
+        &self,
+        patience: Patience,
+        since: Instant,
+    ) -> Result<RwLockReadGuard<'_, ()>, ClientError> {
+        loop {
+            self.wait(patience, since)?;
+            if let Some(guard) = self.gate.try_read_for(patience.nap())
+                && !self.state.lock().has_lost
+            {
+                return Ok(guard);
+            }
+            if let Some(error) = patience.end(since) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// A record of a change that is about to be sent, so that its fate is kept.
+    pub(crate) fn watch(&self, record: Sequence) {
+        self.state.lock().watched.insert(record);
+    }
+
+    pub(crate) fn unwatch(&self, record: Sequence) {
+        let mut state = self.state.lock();
+        state.watched.remove(&record);
+        state.fates.remove(&record);
+    }
+
+    /// The fate of a change that was in flight, once there have been more recoveries than these.
+    pub(crate) fn fate(
+        &self,
+        record: Sequence,
+        finished: u64,
+        patience: Patience,
+        since: Instant,
+    ) -> Result<Fate, ClientError> {
+        let mut state = self.state.lock();
+        while state.finished == finished || state.has_lost {
+            self.nap(&mut state, patience, since)?;
+        }
+        state.watched.remove(&record);
+        Ok(state.fates.remove(&record).unwrap_or(Fate::NotMade))
+    }
+
+    /// What was lost is there again. False if the server has lost something once more.
+    fn finish(&self, replayed: &Replayed) -> bool {
+        let mut state = self.state.lock();
+        if replayed.verifier.is_some() && replayed.verifier != state.verifier {
+            return false;
+        }
+        let fate = |record: &Sequence| {
+            if replayed.not_made.contains(record) {
+                return Fate::NotMade;
+            }
+            Fate::Made(replayed.made.get(record).cloned().map(FileHandle))
+        };
+        let fates: Vec<_> = state.watched.iter().map(|record| (*record, fate(record))).collect();
+        state.fates.extend(fates);
+        state.has_lost = false;
+        state.finished += 1;
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until there is something to do; false at the end of the mount.
+    fn await_loss(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.has_lost && !state.is_closed {
+            self.changed.wait(&mut state);
+        }
+        !state.is_closed
+    }
+}
+
+impl Greeter for Recovery {
+    fn greet(&self, connection: RpcConnection) -> Result<(), ClientError> {
+        if let Some(status) = status(connection, &self.identity, &self.root)? {
+            self.told(status);
+        }
+        Ok(())
+    }
+}
+
+/// What a server says of itself; `None` if it says nothing about this share.
+fn status(
+    transport: impl RpcTransport,
+    identity: &Identity,
+    root: &FileHandle,
+) -> Result<Option<RecoveryStatus>, ClientError> {
+    match Nfs3Client::new(transport, identity.clone()).recovery_status(root) {
+        Ok(status) => Ok(Some(status)),
+        Err(error) if error.status() == Some(NfsStat3::Jukebox) => Err(error),
+        // A server that does not serve the share (any more) has nothing that could be mended.
+        Err(error) if error.status().is_some() || error.is_program_unavailable() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The thread that recovers.
+#[derive(Debug)]
+pub(crate) struct Recoverer {
+    pub(crate) recovery: Arc<Recovery>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) journaling: Arc<Journaling>,
+    pub(crate) write_back: Arc<WriteBack>,
+    pub(crate) nodes: Arc<Nodes>,
+}
+
+impl Recoverer {
+    pub(crate) fn start(self) -> io::Result<()> {
+        let run = move || {
+            while self.recovery.await_loss() {
+                self.recover();
+            }
+        };
+        thread::Builder::new().name("nfs-recovery".to_owned()).spawn(run)?;
+        Ok(())
+    }
+
+    fn recover(&self) {
+        tracing::warn!("the server has lost what it had acknowledged: the journal is replayed");
+        let mut pause = PAUSE.0;
+        let mut fates = Replayed::default();
+        while !self.recovery.state.lock().is_closed {
+            match self.attempt(&mut fates) {
+                Ok(true) => return,
+                Ok(false) => continue,
+                Err(error) => tracing::warn!("{error}; trying again"),
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    /// The fates are those of all attempts: what one of them has settled is not in the journal at the next.
+    fn attempt(&self, fates: &mut Replayed) -> Result<bool, ReplayError> {
+        let _gate = self.recovery.gate.write();
+        let losses = self.server.link.losses();
+        let unanswered = self.write_back.quiesce();
+        let in_flight = self.recovery.state.lock().watched.clone();
+        let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight)?;
+        for (old, new) in &replayed.report.made_again {
+            self.nodes.rename_handle(&FileHandle(old.clone()), FileHandle(new.clone()));
+        }
+        self.nodes.doubt_all();
+        self.write_back.recovered(&replayed.not_made);
+        fates.not_made.extend(replayed.not_made);
+        fates.made.extend(replayed.made);
+        fates.verifier = replayed.verifier;
+        if !self.recovery.finish(fates) {
+            return Ok(false);
+        }
+        self.server.link.release(losses);
+        Ok(true)
+    }
+}

@@ -1,0 +1,150 @@
+//! Changes of names and attributes, which have a record in the journal if there is one.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use steadfast_client::{ClientError, FileHandle, Linked, Made, Nfs3Client, Renamed, Wcc};
+use steadfast_journal::{Outcome as Told, SetTime};
+
+use super::objects::Changes;
+use super::{Asker, Outcome, Volume, nfs_time};
+use crate::journaling::{outcome_of, stamp_of};
+use crate::keeping::Describe;
+use crate::node::Node;
+use crate::recovery::Fate;
+use crate::transport::{Caller, is_lost};
+
+/// What the server answers to a change.
+pub(super) trait Answered {
+    /// What the journal is told of it.
+    fn outcome(&self) -> Told;
+    /// What is known of it if it was made in a recovery.
+    fn recovered(made: Option<FileHandle>) -> Self;
+}
+
+impl Answered for Wcc {
+    fn outcome(&self) -> Told {
+        outcome_of(self)
+    }
+
+    fn recovered(_: Option<FileHandle>) -> Self {
+        Self::default()
+    }
+}
+
+impl Answered for Made {
+    fn outcome(&self) -> Told {
+        let handle = self.handle.as_ref().map(|handle| handle.0.clone()).unwrap_or_default();
+        Told { handle, ..outcome_of(&self.directory) }
+    }
+
+    fn recovered(made: Option<FileHandle>) -> Self {
+        Self { handle: made, attributes: None, directory: Wcc::default() }
+    }
+}
+
+impl Answered for Renamed {
+    fn outcome(&self) -> Told {
+        outcome_of(&self.from)
+    }
+
+    fn recovered(_: Option<FileHandle>) -> Self {
+        Self { from: Wcc::default(), to: Wcc::default() }
+    }
+}
+
+impl Answered for Linked {
+    fn outcome(&self) -> Told {
+        Told { after: self.attributes.as_ref().map(stamp_of), ..Told::default() }
+    }
+
+    fn recovered(_: Option<FileHandle>) -> Self {
+        Self { attributes: None, directory: Wcc::default() }
+    }
+}
+
+impl Volume {
+    /// Whether changes of names have records.
+    pub(super) fn is_kept(&self) -> bool {
+        self.keeping.is_some()
+    }
+
+    /// Changes of names survive a crash of this host, or of the server, from now on.
+    pub(crate) fn sync_names(&self) -> Outcome<()> {
+        match &self.keeping {
+            Some(keeping) => Ok(keeping.sync()?),
+            // A server acknowledges them when they are stable.
+            None => Ok(()),
+        }
+    }
+
+    /// The path of a name in a directory.
+    pub(super) fn path_of(&self, directory: &Node, name: &[u8]) -> Vec<u8> {
+        let mut path = self.nodes.path(directory.number);
+        path.push(b'/');
+        path.extend_from_slice(name);
+        path
+    }
+
+    /// Makes a change, with its record before it. `node` is what is changed, or its directory.
+    pub(super) fn recorded<T: Answered>(
+        &self,
+        asker: &Asker,
+        node: &Arc<Node>,
+        path: &[u8],
+        describe: Describe<'_>,
+        call: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let Some(keeping) = &self.keeping else { return self.call(asker, call) };
+        let identity = &asker.identity;
+        let waiting = (asker.patience, Instant::now());
+        loop {
+            let Some(begun) = keeping.begin(path, identity, describe, waiting)? else {
+                let answer = self.call(asker, call)?;
+                keeping.make_stable(node, identity)?;
+                return Ok(answer);
+            };
+            match self.server.call_once(identity, asker.patience, &call) {
+                Ok(answer) => {
+                    if keeping.answered(&begun, (node, identity), answer.outcome())? {
+                        return Ok(answer);
+                    }
+                }
+                Err(error) if is_lost(&error) => {}
+                Err(error) if error.status().is_some() => {
+                    keeping.refused(&begun);
+                    return Err(error);
+                }
+                Err(error) => {
+                    keeping.abandoned(&begun, node, identity);
+                    return Err(error);
+                }
+            }
+            match keeping.fate(&begun, waiting)? {
+                Fate::Made(handle) => return Ok(T::recovered(handle)),
+                Fate::NotMade => {}
+            }
+        }
+    }
+}
+
+/// Attributes as a record has them.
+pub(super) fn journal_attributes(changes: &Changes) -> steadfast_journal::Attributes {
+    let time = |time: Option<fuser::TimeOrNow>| {
+        time.map(|time| match time {
+            fuser::TimeOrNow::Now => SetTime::OfServer,
+            fuser::TimeOrNow::SpecificTime(time) => {
+                let time = nfs_time(time);
+                SetTime::To { seconds: i64::from(time.seconds), nanoseconds: time.nanoseconds }
+            }
+        })
+    };
+    steadfast_journal::Attributes {
+        size: changes.size,
+        mode: changes.mode.map(|mode| mode & 0o7777),
+        uid: changes.uid,
+        gid: changes.gid,
+        accessed: time(changes.atime),
+        modified: time(changes.mtime),
+    }
+}

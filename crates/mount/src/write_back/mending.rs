@@ -1,0 +1,53 @@
+//! What becomes of held data when the server has lost what it had acknowledged.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use steadfast_journal::Sequence;
+
+use super::WriteBack;
+use crate::errors::Errno;
+use crate::node::Node;
+use crate::transport::Patience;
+
+impl WriteBack {
+    fn all_holders(&self) -> Vec<Arc<Node>> {
+        self.holders.lock().values().cloned().collect()
+    }
+
+    /// Waits until nothing is in flight; while calls are held that is soon. Returns the records of data
+    /// that the server had not acknowledged.
+    pub(crate) fn quiesce(&self) -> HashSet<Sequence> {
+        let mut unanswered = HashSet::new();
+        for node in self.all_holders() {
+            let mut state = node.data.state.lock();
+            while state.held.flights() > 0 || state.is_committing {
+                node.data.changed.wait_for(&mut state, Patience::default().nap());
+            }
+            unanswered.extend(state.records.unanswered(&state.held));
+        }
+        unanswered
+    }
+
+    /// What the journal had is stable on the server now, but for what was not made.
+    pub(crate) fn recovered(&self, not_made: &HashSet<Sequence>) {
+        if self.kept_by().is_none() {
+            // Then not all that is held is in the journal. It is written again.
+            return;
+        }
+        for node in self.all_holders() {
+            let mut state = node.data.state.lock();
+            let before = state.held.bytes();
+            let is_refused = state.records.forget_all(not_made);
+            state.held.truncate(0);
+            if is_refused {
+                state.errors += 1;
+                state.last_error = Some(Errno::EIO);
+            }
+            self.settle(&node, &mut state, before);
+            drop(state);
+            node.data.changed.notify_all();
+            self.nodes.release(node.number);
+        }
+    }
+}
