@@ -3,7 +3,7 @@
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`mod@file`], [`directory`], [`extents`], [`handle`], [`identity`], [`range_lock`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`], [`extents`], [`memory`] and [`scheduling`]; the programs use [`process`];
-//! name services [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
+//! name services [`nss`]; `steadfast watch` [`packet_ring`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
 //! others read meanwhile [`lease`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
@@ -22,6 +22,7 @@ pub mod mapping;
 pub mod memory;
 pub mod net;
 pub mod nss;
+pub mod packet_ring;
 pub mod peer;
 pub mod process;
 pub mod range_lock;
