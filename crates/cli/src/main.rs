@@ -4,7 +4,8 @@
 //! configuration file says ([`serve::wanted`]), starts a server ([`steadfast_server`]) and waits for
 //! signals. `statistics` ([`statistics`]), `clients` ([`client_commands`]), `log` ([`log_commands`]), `share` and those that go with it
 //! ([`share_commands`]) ask a running server ([`steadfast_control::Client`]). `journal`
-//! ([`journal_commands`]) looks after the journal of a mount. `bench` is `steadfast-bench`'s. Exit
+//! ([`journal_commands`]) looks after the journal of a mount. `bench` is `steadfast-bench`'s, `watch`
+//! [`steadfast_observe::watch`]'s. Exit
 //! status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not send all.
 //!
 //! This program has no logic of the server: what happens to shares, files and the log is decided in
@@ -74,7 +75,9 @@ fn main() -> ExitCode {
         Command::Import(arguments) => outcome(share_commands::import(&arguments)),
         Command::Export(arguments) => outcome(share_commands::export(&arguments)),
         Command::History(arguments) => outcome(share_commands::history(&arguments)),
-        Command::Watch(arguments) => outcome(share_commands::watch(&arguments)),
+        Command::Watch(arguments) => {
+            outcome(steadfast_observe::watch::run(&arguments).map_err(Into::into))
+        }
         Command::Reload(arguments) => outcome(share_commands::reload(&arguments)),
         Command::Completion(arguments) => outcome(share_commands::completion(&arguments)),
         Command::Man(arguments) => outcome(share_commands::man(&arguments)),

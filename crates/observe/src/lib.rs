@@ -6,3 +6,4 @@
 #![forbid(unsafe_code)]
 
 pub mod capture;
+pub mod watch;

@@ -31,7 +31,7 @@ mod record;
 mod stream;
 mod tables;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use connection::{Observed, Observer, REPLY_WAIT_NS};
 pub use counts::Counts;
