@@ -12,6 +12,7 @@ use libfuzzer_sys as _;
 use steadfast_access::helper::{Answer, Question};
 use steadfast_access::testing::{ManualClock, ScriptedService};
 use steadfast_access::{Bounds, NameBook};
+use steadfast_fuzz::capture;
 use steadfast_fuzz::intent_log::compact;
 use steadfast_fuzz::server::{NO_CHANGE, ROOT, stand_in};
 use steadfast_fuzz::written;
@@ -93,6 +94,12 @@ fn main() -> io::Result<()> {
     mark(&seeds)?;
     journal(&seeds)?;
     begun(&seeds)?;
+    for (name, bytes) in capture::packet_seeds() {
+        seeds.put("capture_packets", name, &bytes)?;
+    }
+    for (name, bytes) in capture::file_seeds() {
+        seeds.put("capture_file", name, &bytes)?;
+    }
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }
 

@@ -133,8 +133,11 @@ pub(crate) fn printable(name: &[u8]) -> Box<str> {
     let text = String::from_utf8_lossy(name.get(..NAME_BYTES_MAX).unwrap_or(name));
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
-        if letter.is_control() {
-            shown.extend(letter.escape_default());
+        // What commands a terminal, or changes the order of what is shown.
+        if letter.is_control()
+            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        {
+            shown.extend(letter.escape_unicode());
         } else {
             shown.push(letter);
         }
@@ -182,7 +185,7 @@ mod tests {
         assert!(names.files.young.len() + names.files.old.len() <= NAMES_MAX);
         assert_eq!(names.file(99_999), Some("name"));
         assert_eq!(names.file(0), None);
-        assert_eq!(&*printable(b"a\nb\x1b"), "a\\nb\\u{1b}");
+        assert_eq!(&*printable("a\nb\x1b\u{202e}".as_bytes()), "a\\u{a}b\\u{1b}\\u{202e}");
         assert_eq!(printable(&[b'x'; 100]).chars().count(), 65);
     }
 }

@@ -245,3 +245,87 @@ impl fmt::Display for By {
         f.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Unit ring.
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    use super::{By, Key, ROWS_MAX, Tables};
+    use crate::capture::{Handle, Names, Observed, Observer, OperationKey, Status, User};
+
+    fn observed(client: u32, file: u64, is_part: bool) -> Observed<'static> {
+        let address = |number: u32| SocketAddr::new(IpAddr::V4(Ipv4Addr::from(number)), 2049);
+        Observed {
+            time_ns: 0,
+            key: OperationKey { program: 100_003, version: 4, minor: Some(1), is_part, number: 1 },
+            client: address(client),
+            server: address(1),
+            user: User::Uid(7),
+            handle: Some(Handle { file, share: 3 }),
+            name: None,
+            read_bytes: 10,
+            written_bytes: 1,
+            latency_ns: Some(1_000_000),
+            status: Status::Failed(2),
+            retransmissions: 1,
+            is_unanswered: false,
+        }
+    }
+
+    #[test]
+    fn a_compound_is_one_call_and_its_operations_are_of_their_files() {
+        let mut tables = Tables::default();
+        tables.observe(&observed(5, 8, true));
+        tables.observe(&observed(5, 9, true));
+        tables.observe(&observed(5, 8, false));
+        let calls = |by: By| {
+            let mut calls: Vec<u64> = tables.by(by).rows().map(|(_, row)| row.calls).collect();
+            calls.sort_unstable();
+            calls
+        };
+        assert_eq!(calls(By::Operation), [1, 2]);
+        assert_eq!(calls(By::File), [1, 1]);
+        assert_eq!((calls(By::Client), calls(By::User), calls(By::Server)), (vec![1], vec![1], vec![1]));
+        let total = tables.total();
+        assert_eq!((total.calls, total.errors, total.retransmissions, total.read_bytes), (1, 1, 1, 10));
+        let label = |key: Key| key.label(&Names::default());
+        assert_eq!(label(Key::User(User::Uid(7))), "uid 7");
+        assert_eq!(label(Key::File(255)), "00000000000000ff");
+    }
+
+    #[test]
+    fn one_client_can_be_taken_apart() {
+        let mut tables = Tables::new(Some(Ipv4Addr::from(5).into()));
+        tables.observe(&observed(5, 8, false));
+        tables.observe(&observed(6, 8, false));
+        assert_eq!(tables.total().calls, 1);
+    }
+
+    #[test]
+    fn rows_are_bounded_and_nothing_is_lost() {
+        let mut tables = Tables::default();
+        let all = 3 * ROWS_MAX as u64;
+        for client in 0..all {
+            tables.observe(&observed(client as u32, client, false));
+            tables.observe(&observed(1, client, true));
+            // The busiest stays.
+            tables.observe(&observed(1, 1, false));
+        }
+        let mut sum = Tables::default();
+        sum.add_all(&tables);
+        sum.add_all(&tables);
+        for (tables, times) in [(&tables, 1), (&sum, 2)] {
+            for by in [By::Client, By::File] {
+                let table = tables.by(by);
+                assert!(table.rows().count() <= ROWS_MAX);
+                assert!(table.others().calls > 0);
+                let calls: u64 = table.rows().map(|(_, row)| row.calls).sum();
+                let expected = if by == By::Client { 2 * all } else { all };
+                assert_eq!(calls + table.others().calls, times * expected);
+            }
+            let busiest = Key::Client(Ipv4Addr::from(1).into());
+            assert!(tables.by(By::Client).rows().any(|(key, row)| *key == busiest && row.calls > all));
+        }
+    }
+}
