@@ -170,8 +170,7 @@ impl PacketRing {
     /// # Errors
     /// What `getsockopt` says.
     pub fn statistics(&self) -> io::Result<RingStatistics> {
-        let mut counted =
-            libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+        let mut counted = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         let mut length = size_of::<libc::tpacket_stats_v3>() as u32;
         // SAFETY: pointer and length are those of the structure, all bytes of which may be written.
         let result = unsafe {

@@ -32,9 +32,9 @@ use crate::arguments::CONFIGURATION_FILE;
 use crate::serve::wanted::read;
 use crate::server_place::ServerPlace;
 use arguments::{
-    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, ImportArguments,
-    PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList,
-    HistoryArguments, TellArguments,
+    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, HistoryArguments,
+    ImportArguments, PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments,
+    ShareList, TellArguments,
 };
 use table::Screen;
 use waiting::Waiting;

@@ -434,10 +434,7 @@ impl CallSink<'_> {
         };
         self.counts.waiting = self.counts.waiting.saturating_sub(1);
         let latency_ns = record.ended_ns.saturating_sub(waiting.begun_ns);
-        let whole = Observed {
-            latency_ns: Some(latency_ns),
-            ..self.observed(caller, &waiting)
-        };
+        let whole = Observed { latency_ns: Some(latency_ns), ..self.observed(caller, &waiting) };
         let observer = &mut *self.observer;
         let outcome = messages::reply(record.bytes, &waiting.call, self.names, &mut |part| {
             let key = OperationKey { is_part: true, number: part.number, ..whole.key };
@@ -472,7 +469,8 @@ impl RecordSink for CallSink<'_> {
     fn handle_record(&mut self, record: &Record<'_>) {
         self.counts.messages += 1;
         *self.has_records = true;
-        let word = |at: usize| record.bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
+        let word =
+            |at: usize| record.bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
         match (word(0), word(4)) {
             (Some(_), Some(0)) => self.handle_call(record),
             (Some(xid), Some(1)) => self.handle_reply(xid, record),

@@ -142,9 +142,16 @@ impl Dissector {
         // What is behind the datagram is not of it; a length of 0 is one that is too large to be told.
         let length = usize::from(u16::from_be_bytes([l1, l2])).saturating_sub(UDP_HEADER_BYTES);
         let bytes = if length == 0 { bytes } else { bytes.get(..length).unwrap_or(bytes) };
-        self.with(payload, [source, destination], false, now_ns, observer, |found, from, shared| {
-            found.handle_datagram(from, bytes, now_ns, shared);
-        });
+        self.with(
+            payload,
+            [source, destination],
+            false,
+            now_ns,
+            observer,
+            |found, from, shared| {
+                found.handle_datagram(from, bytes, now_ns, shared);
+            },
+        );
     }
 
     fn handle_tcp(&mut self, payload: &IpPayload<'_>, now_ns: u64, observer: &mut dyn Observer) {
@@ -235,4 +242,3 @@ impl Dissector {
         self.counts.forgotten_connections += (before - self.connections.len()) as u64;
     }
 }
-

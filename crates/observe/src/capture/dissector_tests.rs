@@ -128,9 +128,10 @@ fn who_calls_and_what_is_told() {
     };
     let call = call(9, (nfs3::PROGRAM, 3, 7), &written(&args));
     let results = [words(&[0, 0, 0, 5, 0]), vec![0; 8]].concat();
-    for (number, bytes) in [to_server(1, &record(&call)), to_client(1, &record(&reply(9, &results)))]
-        .iter()
-        .enumerate()
+    for (number, bytes) in
+        [to_server(1, &record(&call)), to_client(1, &record(&reply(9, &results)))]
+            .iter()
+            .enumerate()
     {
         fixture.dissector.handle_packet(&ip(number as u64, bytes), &mut |it: &Observed<'_>| {
             observed.push((it.client.ip(), it.server, it.user, it.handle, it.written_bytes));
@@ -311,10 +312,8 @@ fn what_is_seen_at_two_interfaces_is_counted_once() {
     assert_eq!(fixture.dissector.counts().copies, 2);
     // Traffic that moves to another interface is followed after a while.
     fixture.now_ns += 2_000_000_000;
-    for (bytes, ports, interface) in [(getattr(6), (PORT, 2049), 9)] {
-        let bytes = ip_bytes(CLIENT, SERVER, 17, &udp_bytes(ports, &bytes));
-        fixture.packet(&Packet { interface, ..ip(fixture.now_ns, &bytes) });
-    }
+    let bytes = ip_bytes(CLIENT, SERVER, 17, &udp_bytes((PORT, 2049), &getattr(6)));
+    fixture.packet(&Packet { interface: 9, ..ip(fixture.now_ns, &bytes) });
     assert_eq!(fixture.dissector.counts().waiting, 1);
 }
 
@@ -387,6 +386,9 @@ fn tls_is_told_and_not_taken_for_calls() {
     assert_eq!(fixture.dissector.counts().tls_connections, 1);
 }
 
+/// Program, version, procedure, arguments, results, and what is observed.
+type Exchange = (u32, u32, u32, Vec<u8>, Vec<u8>, &'static str, Status);
+
 #[test]
 fn all_programs_are_read() {
     let mut fixture = Fixture::new();
@@ -406,7 +408,7 @@ fn all_programs_are_read() {
     };
     let blocked = words(&[4, 99, 3]);
     let denied = words(&[4, 99, 1]);
-    let rows: Vec<(u32, u32, u32, Vec<u8>, Vec<u8>, &str, Status)> = vec![
+    let rows: Vec<Exchange> = vec![
         (nfs3::PROGRAM, 2, 1, handle2.to_vec(), words(&[70]), "nfs2 getattr", Status::Failed(70)),
         (nfsacl::PROGRAM, 3, 1, handle3.clone(), words(&[0]), "nfsacl3 getacl", Status::Ok),
         (recovery::PROGRAM, 1, 2, handle3, words(&[5]), "recovery1 sync", Status::Failed(5)),

@@ -81,7 +81,11 @@ pub(crate) struct Call {
 #[derive(Clone, Debug)]
 pub(crate) enum Arguments {
     Nothing,
-    Object { handle: Option<Handle>, name: Option<Box<[u8]>>, bytes: u32 },
+    Object {
+        handle: Option<Handle>,
+        name: Option<Box<[u8]>>,
+        bytes: u32,
+    },
     Path(Box<[u8]>),
     /// The program whose port is asked for.
     PortOf(u32),
@@ -144,12 +148,7 @@ pub(crate) fn call(bytes: &[u8], names: &mut Names) -> Option<(u32, Call)> {
     let header = CallHeader::decode(&mut r).ok()?;
     let (user, protection, is_control) = caller(&header);
     let key = OperationKey::procedure(header.prog, header.vers, header.proc_);
-    let mut call = Call {
-        key,
-        user,
-        protection,
-        arguments: Arguments::Nothing,
-    };
+    let mut call = Call { key, user, protection, arguments: Arguments::Nothing };
     let arguments = match protection {
         _ if is_control => None,
         Protection::Nothing => Some(r),
@@ -230,9 +229,7 @@ fn read_arguments(
             let handle = object2(r, names)?;
             match number {
                 // LOOKUP, CREATE to RENAME, SYMLINK to RMDIR: a name behind the directory.
-                4 | 9..=11 | 13..=15 => {
-                    object(handle, r.opaque(nfs2::NAME_BYTES_MAX).ok(), 0)
-                }
+                4 | 9..=11 | 13..=15 => object(handle, r.opaque(nfs2::NAME_BYTES_MAX).ok(), 0),
                 8 => {
                     r.fixed_opaque(12)?;
                     object(handle, None, r.u32()?)
@@ -249,9 +246,7 @@ fn read_arguments(
             }
         }
         (nfs3::PROGRAM, 4, COMPOUND) => Arguments::Compound(CompoundCall::decode(r, names)?),
-        (nfsacl::PROGRAM, 3, _) | (recovery::PROGRAM, _, _) => {
-            object(object3(r, names)?, None, 0)
-        }
+        (nfsacl::PROGRAM, 3, _) | (recovery::PROGRAM, _, _) => object(object3(r, names)?, None, 0),
         (nfsacl::PROGRAM, 2, _) => object(object2(r, names)?, None, 0),
         (mount::PROGRAM, _, 1 | 3) => Arguments::Path(DirPath::decode(r)?.path.into()),
         (nlm::PROGRAM, version, number) => {

@@ -68,9 +68,8 @@ fn the_way_out_over_loopback_is_a_copy() {
         let hardware = hardware.to_be_bytes();
         [&[0, kind, hardware[0], hardware[1], 0, 6][..], &[0; 8], &[8, 0], &inner].concat()
     };
-    let is_copy = |bytes: &[u8]| {
-        network(&packet(LinkType::LinuxCooked1, bytes)) == Network::LoopbackCopy
-    };
+    let is_copy =
+        |bytes: &[u8]| network(&packet(LinkType::LinuxCooked1, bytes)) == Network::LoopbackCopy;
     assert!(is_copy(&cooked1(4, 772)));
     assert!(!is_copy(&cooked1(0, 772)) && !is_copy(&cooked1(4, 1)));
     // 193 * 4 is 772.

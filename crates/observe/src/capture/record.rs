@@ -116,7 +116,7 @@ impl Framing {
         if !matches!(self.state, State::Searching) {
             return self.run(bytes, now_ns, sink);
         }
-        if bytes.first_chunk().is_some_and(is_tls) {
+        if bytes.first_chunk().copied().is_some_and(is_tls) {
             sink.handle_tls(false);
         }
         if self.kept.is_empty() {
@@ -166,12 +166,7 @@ impl Framing {
     }
 
     /// Takes a mark, or a part of a fragment; returns what is behind it.
-    fn step<'b>(
-        &mut self,
-        bytes: &'b [u8],
-        now_ns: u64,
-        sink: &mut dyn RecordSink,
-    ) -> &'b [u8] {
+    fn step<'b>(&mut self, bytes: &'b [u8], now_ns: u64, sink: &mut dyn RecordSink) -> &'b [u8] {
         if self.fragment_left == 0 {
             return self.take_mark(bytes, now_ns, sink);
         }
@@ -233,7 +228,7 @@ impl Framing {
         let mark = u32::from_be_bytes(self.mark);
         self.is_last = mark & LAST_FRAGMENT != 0;
         self.fragment_left = mark & !LAST_FRAGMENT;
-        if !self.is_in_record && is_tls(&self.mark) {
+        if !self.is_in_record && is_tls(self.mark) {
             sink.handle_tls(true);
             *self = Self::in_the_middle();
             return &[];
@@ -303,7 +298,7 @@ impl Framing {
 
 /// The head of a record of TLS: a type, version 3, and a length that is not looked at. As the mark of an
 /// RPC record it would be a fragment of more than 300 MiB.
-fn is_tls(bytes: &[u8; 4]) -> bool {
+fn is_tls(bytes: [u8; 4]) -> bool {
     matches!(bytes, [0x14..=0x17, 3, 0..=4, _])
 }
 

@@ -193,14 +193,13 @@ impl Stream {
     }
 
     fn keep(&mut self, segment: &Segment<'_>) {
-        let at = self
-            .early
-            .partition_point(|each| distance(segment.sequence, each.sequence) < 0);
+        let at = self.early.partition_point(|each| distance(segment.sequence, each.sequence) < 0);
         // The longer one of two that begin alike is enough.
         if let Some(there) = self.early.get_mut(at)
             && there.sequence == segment.sequence
         {
-            if (there.payload.len() as u64 + u64::from(there.missing)) >= u64::from(segment.length())
+            if (there.payload.len() as u64 + u64::from(there.missing))
+                >= u64::from(segment.length())
             {
                 return;
             }

@@ -65,12 +65,11 @@ impl Key {
     pub fn label(&self, names: &Names) -> String {
         match self {
             Self::Operation(key) => key.to_string(),
-            Self::Client(address) => address.to_string(),
             Self::User(User::Uid(uid)) => format!("uid {uid}"),
             Self::User(User::Nobody) => "nobody".to_owned(),
             Self::User(User::Gss) => "kerberos".to_owned(),
             Self::User(User::Other) => "other credentials".to_owned(),
-            Self::Server(address, None) => address.to_string(),
+            Self::Client(address) | Self::Server(address, None) => address.to_string(),
             Self::Server(address, Some(share)) => match names.share(*share) {
                 Some(name) => format!("{address} {name}"),
                 None => format!("{address} {share:016x}"),
@@ -179,7 +178,7 @@ impl Table {
 /// All tables over the same calls.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    tables: [Table; By::ALL.len()],
+    parts: [Table; By::ALL.len()],
     total: Row,
     client: Option<IpAddr>,
 }
@@ -192,7 +191,7 @@ impl Tables {
 
     /// One of them.
     pub fn by(&self, by: By) -> &Table {
-        let [operation, client, user, server, file] = &self.tables;
+        let [operation, client, user, server, file] = &self.parts;
         match by {
             By::Operation => operation,
             By::Client => client,
@@ -210,7 +209,7 @@ impl Tables {
     /// Adds what others have.
     pub fn add_all(&mut self, other: &Self) {
         self.total.add_all(&other.total);
-        for (mine, its) in self.tables.iter_mut().zip(&other.tables) {
+        for (mine, its) in self.parts.iter_mut().zip(&other.parts) {
             mine.add_all(its);
         }
     }
@@ -222,7 +221,7 @@ impl Observer for Tables {
         if self.client.is_some_and(|wanted| wanted != client) {
             return;
         }
-        let [operations, clients, users, servers, files] = &mut self.tables;
+        let [operations, clients, users, servers, files] = &mut self.parts;
         operations.row(Key::Operation(observed.key)).add(observed);
         // A COMPOUND is counted by the files of its operations.
         let is_compound = observed.key.minor.is_some() && !observed.key.is_part;
@@ -286,9 +285,15 @@ mod tests {
         };
         assert_eq!(calls(By::Operation), [1, 2]);
         assert_eq!(calls(By::File), [1, 1]);
-        assert_eq!((calls(By::Client), calls(By::User), calls(By::Server)), (vec![1], vec![1], vec![1]));
+        assert_eq!(
+            (calls(By::Client), calls(By::User), calls(By::Server)),
+            (vec![1], vec![1], vec![1])
+        );
         let total = tables.total();
-        assert_eq!((total.calls, total.errors, total.retransmissions, total.read_bytes), (1, 1, 1, 10));
+        assert_eq!(
+            (total.calls, total.errors, total.retransmissions, total.read_bytes),
+            (1, 1, 1, 10)
+        );
         let label = |key: Key| key.label(&Names::default());
         assert_eq!(label(Key::User(User::Uid(7))), "uid 7");
         assert_eq!(label(Key::File(255)), "00000000000000ff");
@@ -325,7 +330,9 @@ mod tests {
                 assert_eq!(calls + table.others().calls, times * expected);
             }
             let busiest = Key::Client(Ipv4Addr::from(1).into());
-            assert!(tables.by(By::Client).rows().any(|(key, row)| *key == busiest && row.calls > all));
+            assert!(
+                tables.by(By::Client).rows().any(|(key, row)| *key == busiest && row.calls > all)
+            );
         }
     }
 }

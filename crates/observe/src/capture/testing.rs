@@ -32,12 +32,19 @@ pub(crate) fn ip(time_ns: u64, bytes: &[u8]) -> Packet<'_> {
 }
 
 /// An IP packet with this payload; checksums are wrong.
-pub(crate) fn ip_bytes(source: IpAddr, destination: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ip_bytes(
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    payload: &[u8],
+) -> Vec<u8> {
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             ipv4_fragment(source, destination, protocol, 1, 0, false, payload)
         }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => ipv6_bytes(source, destination, protocol, payload),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            ipv6_bytes(source, destination, protocol, payload)
+        }
         _ => panic!("two kinds of addresses"),
     }
 }
@@ -80,7 +87,13 @@ pub(crate) fn ipv6_bytes(
     bytes
 }
 
-pub(crate) fn tcp_bytes(ports: (u16, u16), sequence: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn tcp_bytes(
+    ports: (u16, u16),
+    sequence: u32,
+    ack: u32,
+    flags: u8,
+    payload: &[u8],
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(ports.0.to_be_bytes());
     bytes.extend(ports.1.to_be_bytes());

@@ -155,10 +155,7 @@ impl Watch {
     }
 }
 
-fn recording<T>(
-    path: &Path,
-    begin: impl FnOnce(File) -> io::Result<T>,
-) -> Result<T, WatchError> {
+fn recording<T>(path: &Path, begin: impl FnOnce(File) -> io::Result<T>) -> Result<T, WatchError> {
     let begun = File::create(path).and_then(begin);
     begun.map_err(|error| WatchError::Record { path: path.to_owned(), error })
 }
@@ -254,9 +251,8 @@ fn replay(
         session.handle_packet(&packet);
     }
     session.end_interval(last_ns);
-    session.kernel = file
-        .dropped()
-        .map(|dropped| RingStatistics { received: packets + dropped, dropped });
+    session.kernel =
+        file.dropped().map(|dropped| RingStatistics { received: packets + dropped, dropped });
     if total(&session, arguments)? && !arguments.json {
         if file.is_cut() {
             print("The file ends in the middle of a packet.\n")?;

@@ -19,11 +19,7 @@ struct Pair {
 
 impl Pair {
     fn new(client: Option<IpAddr>) -> Self {
-        Self {
-            now: Tables::new(client),
-            interval: Tables::new(client),
-            total: Tables::new(client),
-        }
+        Self { now: Tables::new(client), interval: Tables::new(client), total: Tables::new(client) }
     }
 
     fn end_interval(&mut self, client: Option<IpAddr>) {

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 use super::session::Session;
 use crate::capture::{By, Key, Row, Tables};
 
+/// Narrowest and widest column of labels.
+const LABEL_WIDTH: (usize, usize) = (20, 60);
+
 /// Which of a session's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -48,8 +51,7 @@ pub(super) fn bytes(count: u64) -> String {
 /// Rows with most calls first, those with as many in the order of their labels.
 fn sorted<'t>(session: &Session, tables: &'t Tables, by: By) -> Vec<(String, &'t Key, &'t Row)> {
     let rows = tables.by(by).rows();
-    let mut rows: Vec<_> =
-        rows.map(|(key, row)| (key.label(session.names()), key, row)).collect();
+    let mut rows: Vec<_> = rows.map(|(key, row)| (key.label(session.names()), key, row)).collect();
     rows.sort_by(|(a_label, _, a), (b_label, _, b)| {
         b.calls.cmp(&a.calls).then_with(|| a_label.cmp(b_label))
     });
@@ -83,9 +85,12 @@ pub(super) fn table(session: &Session, part: Part, by: By, rows_max: usize) -> S
     if rows.is_empty() {
         return text;
     }
+    let shown = if rows_max == 0 { rows.len() } else { rows_max };
+    let longest = rows.iter().take(shown).map(|(label, ..)| label.chars().count()).max();
+    let width = longest.unwrap_or(0).clamp(LABEL_WIDTH.0, LABEL_WIDTH.1);
     let _ = writeln!(
         text,
-        "{:32} {:>9} {:>9} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10}",
+        "{:width$} {:>9} {:>9} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10}",
         by.name(),
         "calls",
         "calls/s",
@@ -99,25 +104,25 @@ pub(super) fn table(session: &Session, part: Part, by: By, rows_max: usize) -> S
         "read",
         "written"
     );
-    let shown = if rows_max == 0 { rows.len() } else { rows_max };
     for (label, _, row) in rows.iter().take(shown) {
-        line(&mut text, label, row, seconds);
+        line(&mut text, label, width, row, seconds);
     }
     if let Some(more) = rows.len().checked_sub(shown).filter(|more| *more > 0) {
         let _ = writeln!(text, "and {more} more rows");
     }
     let others = tables.by(by).others();
     if others.calls > 0 {
-        line(&mut text, "others", others, seconds);
+        line(&mut text, "others", width, others, seconds);
     }
     text
 }
 
-fn line(text: &mut String, label: &str, row: &Row, seconds: f64) {
+fn line(text: &mut String, label: &str, width: usize, row: &Row, seconds: f64) {
+    let label: String = label.chars().take(width).collect();
     let latency = &row.latency;
     let _ = writeln!(
         text,
-        "{label:32} {:>9} {:>9.1} {:>7} {:>7} {:>8} {:>9.3} {:>9.3} {:>9.3} {:>9.3} {:>10} {:>10}",
+        "{label:width$} {:>9} {:>9.1} {:>7} {:>7} {:>8} {:>9.3} {:>9.3} {:>9.3} {:>9.3} {:>10} {:>10}",
         row.calls,
         rate(row.calls, seconds),
         row.errors,
@@ -168,7 +173,10 @@ pub(super) fn notes(session: &Session) -> String {
         ),
         (
             counts.replies_without_call,
-            format!("{} replies have no call: it was sent before the capture, or lost.", counts.replies_without_call),
+            format!(
+                "{} replies have no call: it was sent before the capture, or lost.",
+                counts.replies_without_call
+            ),
         ),
         (counts.waiting, format!("{} calls have no reply yet.", counts.waiting)),
         (
@@ -242,4 +250,96 @@ fn json_row(label: &str, key: Option<&Key>, row: &Row) -> Value {
         fields.insert("in_compound".to_owned(), key.is_part.into());
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    //! Unit ring.
+    use steadfast_sys::packet_ring::RingStatistics;
+
+    use super::{Part, bytes, json, notes, table};
+    use crate::capture::By;
+    use crate::capture::testing::{
+        CLIENT, SERVER, getattr, getattr_reply, ip, ip_bytes, tcp_bytes, udp_bytes,
+    };
+    use crate::watch::session::Session;
+
+    fn session() -> Session {
+        let mut session = Session::new([2049], 0);
+        for (time_ns, xid) in [(0, 1), (2_000_000_000, 2), (2_500_000_000, 3)] {
+            let call = ip_bytes(CLIENT, SERVER, 17, &udp_bytes((800, 2049), &getattr(xid)));
+            session.handle_packet(&ip(time_ns, &call));
+            let reply = udp_bytes((2049, 800), &getattr_reply(xid, 0));
+            session.handle_packet(&ip(time_ns + 1_000_000, &ip_bytes(SERVER, CLIENT, 17, &reply)));
+            if xid < 3 {
+                session.end_interval(u64::from(xid) * 2_000_000_000);
+            }
+        }
+        session
+    }
+
+    #[test]
+    fn an_interval_and_the_total_have_their_own_rates() {
+        let session = session();
+        let interval = table(&session, Part::Interval, By::Operation, 20);
+        // The third call belongs to an interval that is not over.
+        assert!(interval.starts_with("\n4.0 s: 1 calls, 0.5 calls/s, 1.000 ms/call"), "{interval}");
+        let total = table(&session, Part::Total, By::Operation, 20);
+        assert!(total.starts_with("\ntotal of 4.0 s: 2 calls, 0.5 calls/s"), "{total}");
+        let line = total.lines().last().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words.get(..5), Some(&["nfs3", "getattr", "2", "0.5", "0"][..]), "{total}");
+        let value: serde_json::Value =
+            serde_json::from_str(&json(&session, Part::Total, By::Client)).expect("JSON");
+        assert_eq!(
+            (&value["rows"][0]["label"], &value["all"]["calls"]),
+            (&"10.0.0.1".into(), &2.into())
+        );
+        assert_eq!(value["rows"][0]["latency"]["max_ns"], 1_000_000);
+    }
+
+    #[test]
+    fn more_rows_than_wanted_are_counted() {
+        let mut session = session();
+        let client = [10, 9, 9, 9].into();
+        let call = ip_bytes(client, SERVER, 17, &udp_bytes((800, 2049), &getattr(9)));
+        session.handle_packet(&ip(4_000_000_000, &call));
+        let reply = udp_bytes((2049, 800), &getattr_reply(9, 0));
+        session.handle_packet(&ip(4_000_000_000, &ip_bytes(SERVER, client, 17, &reply)));
+        session.end_interval(5_000_000_000);
+        let text = table(&session, Part::Total, By::Client, 1);
+        assert!(text.contains("10.0.0.1") && text.contains("and 1 more rows"), "{text}");
+        assert!(table(&session, Part::Total, By::Client, 0).contains("10.9.9.9"));
+    }
+
+    #[test]
+    fn what_is_missing_is_told() {
+        let mut session = session();
+        assert!(notes(&session).contains("how many were dropped is not known"));
+        session.kernel = Some(RingStatistics { received: 9, dropped: 4 });
+        for index in 0..4_u32 {
+            let data = [0x17, 3, 3, 0, 5, 1, 2, 3, 4, 5];
+            let bytes = tcp_bytes((800, 2049), 1 + index * 10, 0, 0, &data);
+            session.handle_packet(&ip(1, &ip_bytes(CLIENT, SERVER, 6, &bytes)));
+        }
+        let notes = notes(&session);
+        for part in ["4 dropped", "Calls are missing", "1 connections use TLS"] {
+            assert!(notes.contains(part), "{notes}");
+        }
+        let text = table(&session, Part::Interval, By::Operation, 20);
+        assert!(text.contains("4 packets were dropped so far"), "{text}");
+    }
+
+    #[test]
+    fn bytes_are_short() {
+        for (count, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 KiB"),
+            (1 << 30, "1.0 GiB"),
+            (u64::MAX, "16777216.0 TiB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+    }
 }

@@ -59,9 +59,7 @@ pub(super) fn read(
             | OpenClaim4::DelegatePrev(name) => named(name),
             _ => Argument::Nothing,
         }),
-        Op4::GetXattr | Op4::RemoveXattr => {
-            XattrName4Args::decode(r).map(|args| named(args.name))
-        }
+        Op4::GetXattr | Op4::RemoveXattr => XattrName4Args::decode(r).map(|args| named(args.name)),
         Op4::SetXattr => SetXattr4Args::decode(r).map(|args| named(args.name)),
         Op4::SetClientId => {
             let address = SetClientId4Args::decode(r)?.callback.address;

@@ -31,19 +31,16 @@ impl CallbackCall {
         let mut parts = Vec::new();
         for _ in 0..head.operations.min(OPERATIONS_MAX) {
             let Ok(number) = r.u32() else { break };
-            match arguments(number, r) {
-                Ok(bytes) => {
-                    let handle = bytes.map(Handle::of);
-                    if let (Some(handle), Some(bytes)) = (handle, bytes) {
-                        names.note_handle(handle, bytes);
-                    }
-                    parts.push((number, handle));
-                }
-                Err(_) => {
-                    parts.push((number, None));
-                    break;
-                }
-            }
+            let Ok(bytes) = arguments(number, r) else {
+                parts.push((number, None));
+                break;
+            };
+            let handle = bytes.map(|bytes| {
+                let handle = Handle::of(bytes);
+                names.note_handle(handle, bytes);
+                handle
+            });
+            parts.push((number, handle));
         }
         Ok(Self { minor: head.minorversion, parts })
     }

@@ -132,6 +132,19 @@ impl CompoundCall {
     }
 }
 
+// Operations that change the current object.
+const PUT: u32 = Op4::PutFh as u32;
+const GET: u32 = Op4::GetFh as u32;
+const SAVE: u32 = Op4::SaveFh as u32;
+const RESTORE: u32 = Op4::RestoreFh as u32;
+const LOOKUP: u32 = Op4::Lookup as u32;
+const OPEN: u32 = Op4::Open as u32;
+const CREATE: u32 = Op4::Create as u32;
+const PARENT: u32 = Op4::LookupP as u32;
+const ATTRIBUTES: u32 = Op4::OpenAttr as u32;
+const ROOT: u32 = Op4::PutRootFh as u32;
+const PUBLIC: u32 = Op4::PutPubFh as u32;
+
 /// The current and the saved object of a COMPOUND (RFC 8881 §16.2.3.1.1).
 #[derive(Debug, Default)]
 struct Place {
@@ -163,17 +176,6 @@ impl Place {
         if executed.status != 0 {
             return;
         }
-        const PUT: u32 = Op4::PutFh as u32;
-        const GET: u32 = Op4::GetFh as u32;
-        const SAVE: u32 = Op4::SaveFh as u32;
-        const RESTORE: u32 = Op4::RestoreFh as u32;
-        const LOOKUP: u32 = Op4::Lookup as u32;
-        const OPEN: u32 = Op4::Open as u32;
-        const CREATE: u32 = Op4::Create as u32;
-        const PARENT: u32 = Op4::LookupP as u32;
-        const ATTRIBUTES: u32 = Op4::OpenAttr as u32;
-        const ROOT: u32 = Op4::PutRootFh as u32;
-        const PUBLIC: u32 = Op4::PutPubFh as u32;
         match executed.number {
             PUT => {
                 self.current = executed.handle;

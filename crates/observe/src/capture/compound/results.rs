@@ -3,11 +3,11 @@
 use steadfast_wire::nfs3::DATA_BYTES_MAX;
 use steadfast_wire::nfs4::{
     Access4Result, BindConnToSession4Result, Bitmap4, ChangeInfo4, ClientInUse4, Content4,
-    Copy4Result, CopyRequirements4, Create4Result, CreateSession4Result, ExchangeId4Result,
-    Fattr4, GetFh4Result, GetXattr4Result, ListXattrs4Result, LockDenied4, NAME_BYTES_MAX,
-    NetLoc4, NfsStat4, Op4, Open4Result, OpenDelegation4, ReadLink4Result, ReadPlus4Result,
-    Rename4Result, SecInfo4Result, Seek4Result, Sequence4Result, SetClientId4Result, StateId4,
-    TestStateId4Result, Write4Result,
+    Copy4Result, CopyRequirements4, Create4Result, CreateSession4Result, ExchangeId4Result, Fattr4,
+    GetFh4Result, GetXattr4Result, ListXattrs4Result, LockDenied4, NAME_BYTES_MAX, NetLoc4,
+    NfsStat4, Op4, Open4Result, OpenDelegation4, ReadLink4Result, ReadPlus4Result, Rename4Result,
+    SecInfo4Result, Seek4Result, Sequence4Result, SetClientId4Result, StateId4, TestStateId4Result,
+    Write4Result,
 };
 use steadfast_xdr::{Decode, Reader, XdrError};
 
@@ -52,8 +52,7 @@ fn failed<'a>(operation: Op4, status: u32, r: &mut Reader<'a>) -> Got<'a> {
     match (operation, status) {
         (Op4::Lock | Op4::LockT, DENIED) => over::<LockDenied4<'_>>(r),
         (Op4::SetClientId, IN_USE) => over::<ClientInUse4<'_>>(r),
-        (Op4::GetDeviceInfo, TOO_SMALL) => fixed(r, 4),
-        (Op4::LayoutGet, TRY_LATER) => fixed(r, 4),
+        (Op4::GetDeviceInfo, TOO_SMALL) | (Op4::LayoutGet, TRY_LATER) => fixed(r, 4),
         (Op4::Copy, NO_REQUIREMENTS) => over::<CopyRequirements4>(r),
         _ => Ok(None),
     }
@@ -150,7 +149,11 @@ fn of_state<'a>(operation: Op4, r: &mut Reader<'a>) -> Got<'a> {
             fixed(r, 4)
         }
         Op4::LayoutCommit => {
-            if r.bool()? { fixed(r, 8) } else { Ok(None) }
+            if r.bool()? {
+                fixed(r, 8)
+            } else {
+                Ok(None)
+            }
         }
         Op4::LayoutGet => {
             fixed(r, 4 + 16)?;
@@ -161,7 +164,11 @@ fn of_state<'a>(operation: Op4, r: &mut Reader<'a>) -> Got<'a> {
             Ok(None)
         }
         Op4::LayoutReturn => {
-            if r.bool()? { fixed(r, 16) } else { Ok(None) }
+            if r.bool()? {
+                fixed(r, 16)
+            } else {
+                Ok(None)
+            }
         }
         // All others have nothing.
         _ => Ok(None),

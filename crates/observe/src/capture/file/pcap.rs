@@ -33,7 +33,7 @@ impl PcapHeader {
     }
 
     /// Reads a packet's head, and says how many bytes it has.
-    pub(super) fn packet(&self, head: &[u8; 16]) -> Option<(Found, usize)> {
+    pub(super) fn packet(self, head: &[u8; 16]) -> Option<(Found, usize)> {
         let word = |at| self.order.u32(head, at);
         let (seconds, fraction) = (u64::from(word(0)?), u64::from(word(4)?));
         let (length, wire_bytes) = (word(8)? as usize, word(12)? as usize);

@@ -1,6 +1,6 @@
 //! pcapng (draft-ietf-opsawg-pcapng): blocks, of which those of packets, interfaces and statistics are read.
 
-use super::reader::Found;
+use super::reader::{Found, Step};
 use super::{BLOCK_BYTES_MAX, Order};
 use crate::capture::packet::LinkType;
 
@@ -34,22 +34,22 @@ pub(super) struct BlockHead {
 
 impl BlockHead {
     /// Of a section: length and byte order, behind the magic.
-    pub(super) fn of_section(head: &[u8; 8]) -> Option<Self> {
-        let order = match (Order::Big.u32(head, 4)?, Order::Little.u32(head, 4)?) {
+    pub(super) fn of_section(head: [u8; 8]) -> Option<Self> {
+        let order = match (Order::Big.u32(&head, 4)?, Order::Little.u32(&head, 4)?) {
             (BYTE_ORDER, _) => Order::Big,
             (_, BYTE_ORDER) => Order::Little,
             _ => return None,
         };
         // Kind, length and byte order are read, and count.
-        let rest = (order.u32(head, 0)? as usize).checked_sub(12)?;
+        let rest = (order.u32(&head, 0)? as usize).checked_sub(12)?;
         (rest <= BLOCK_BYTES_MAX).then_some(Self { order, kind: 0, rest })
     }
 
     /// Of any other block: kind and length.
-    pub(super) fn read(order: Order, head: &[u8; 8]) -> Option<Self> {
-        let rest = (order.u32(head, 4)? as usize).checked_sub(8)?;
+    pub(super) fn read(order: Order, head: [u8; 8]) -> Option<Self> {
+        let rest = (order.u32(&head, 4)? as usize).checked_sub(8)?;
         let is_right = (4..=BLOCK_BYTES_MAX).contains(&rest);
-        is_right.then_some(Self { order, kind: order.u32(head, 0)?, rest })
+        is_right.then_some(Self { order, kind: order.u32(&head, 0)?, rest })
     }
 }
 
@@ -115,10 +115,10 @@ impl Section {
     }
 
     /// Reads a block: a packet, or nothing to hand over. `None` if it is damaged.
-    pub(super) fn block(&mut self, kind: u32, body: &[u8]) -> Option<Option<Found>> {
+    pub(super) fn block(&mut self, kind: u32, body: &[u8]) -> Option<Step> {
         let order = self.order?;
         match kind {
-            INTERFACE => self.interface(order, body).map(|()| None),
+            INTERFACE => self.interface(order, body).map(|()| Step::Other),
             PACKET => {
                 let (index, ticks) = (order.u32(body, 0)?, ticks(order, body, 4)?);
                 self.packet(body, index, ticks, 20, order.u32(body, 12)?, order.u32(body, 16)?)
@@ -133,9 +133,9 @@ impl Section {
                 let kept = (wire_bytes as usize).min(snap_bytes);
                 self.packet(body, 0, 0, 4, u32::try_from(kept).ok()?, wire_bytes)
             }
-            STATISTICS => self.statistics(order, body).map(|()| None),
+            STATISTICS => self.statistics(order, body).map(|()| Step::Other),
             // Names, secrets, comments and what else there may be.
-            _ => Some(None),
+            _ => Some(Step::Other),
         }
     }
 
@@ -182,15 +182,15 @@ impl Section {
         begin: usize,
         kept: u32,
         wire_bytes: u32,
-    ) -> Option<Option<Found>> {
+    ) -> Option<Step> {
         let interface = *self.interfaces.get(index as usize)?;
         let length = kept as usize;
         body.get(begin..)?.get(..length)?;
         let Some(link) = interface.link else {
             self.left_out += 1;
-            return Some(None);
+            return Some(Step::Other);
         };
-        Some(Some(Found {
+        Some(Step::Packet(Found {
             time_ns: interface.time_ns(ticks),
             link,
             begin,

@@ -72,7 +72,7 @@ impl<R: Read> PacketFile<R> {
         if magic == MAGIC_BLOCK {
             let mut head = [0; 8];
             file.exactly(&mut head)?;
-            let head = BlockHead::of_section(&head).ok_or(FileError::OtherFormat)?;
+            let head = BlockHead::of_section(head).ok_or(FileError::OtherFormat)?;
             file.section(head)?;
             return Ok(file);
         }
@@ -93,7 +93,7 @@ impl<R: Read> PacketFile<R> {
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, FileError> {
         let found = loop {
             let found = match self.format {
-                Format::Pcap(header) => self.pcap_packet(&header)?,
+                Format::Pcap(header) => self.pcap_packet(header)?,
                 Format::Pcapng(_) => self.pcapng_block()?,
             };
             match found {
@@ -175,7 +175,7 @@ impl<R: Read> PacketFile<R> {
         FileError::Damaged { at: self.at }
     }
 
-    fn pcap_packet(&mut self, header: &PcapHeader) -> Result<Step, FileError> {
+    fn pcap_packet(&mut self, header: PcapHeader) -> Result<Step, FileError> {
         let mut head = [0; 16];
         if !self.head(&mut head)? {
             return Ok(Step::End);
@@ -210,11 +210,11 @@ impl<R: Read> PacketFile<R> {
             }
             let [_, _, _, _, length @ ..] = head;
             let both = [length, magic].concat();
-            let head = both.first_chunk().and_then(BlockHead::of_section);
+            let head = both.first_chunk().copied().and_then(BlockHead::of_section);
             let Some(head) = head else { return Err(self.damaged()) };
             return Ok(if self.section(head)? { Step::Other } else { Step::End });
         }
-        let Some(head) = BlockHead::read(order, &head) else { return Err(self.damaged()) };
+        let Some(head) = BlockHead::read(order, head) else { return Err(self.damaged()) };
         if !self.body(head.rest)? {
             return Ok(Step::End);
         }
@@ -222,14 +222,14 @@ impl<R: Read> PacketFile<R> {
         // The length is repeated behind the block, and not of interest.
         let body = self.block.get(..self.block.len().saturating_sub(4)).unwrap_or_default();
         match section.block(head.kind, body) {
-            Some(Some(found)) => Ok(Step::Packet(found)),
-            Some(None) => Ok(Step::Other),
+            Some(step) => Ok(step),
             None => Err(self.damaged()),
         }
     }
 }
 
-enum Step {
+/// What one block was.
+pub(super) enum Step {
     Packet(Found),
     Other,
     End,

@@ -73,7 +73,8 @@ fn pcapng_of_both_orders_with_all_kinds_of_packets() {
             let head = [&order.half(link)[..], &[0, 0], &order.word(1000), options].concat();
             order.block(1, &head)
         };
-        let resolution = |value: u8| [&order.half(9)[..], &order.half(1), &[value, 0, 0, 0]].concat();
+        let resolution =
+            |value: u8| [&order.half(9)[..], &order.half(1), &[value, 0, 0, 0]].concat();
         let offset = {
             let eight = if order.0 { 100_u64.to_be_bytes() } else { 100_u64.to_le_bytes() };
             [&order.half(14)[..], &order.half(8), &eight, &[0; 4]].concat()

@@ -110,8 +110,7 @@ impl State {
         }
         self.order();
         let place = chosen.and_then(|key| self.lines.iter().position(|line| line.key == Some(key)));
-        self.selected =
-            place.unwrap_or(self.selected).min(self.lines.len().saturating_sub(1));
+        self.selected = place.unwrap_or(self.selected).min(self.lines.len().saturating_sub(1));
     }
 
     fn order(&mut self) {

@@ -3,15 +3,14 @@
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 
 use super::super::state::{Action, Sort, State};
 use super::draw;
 use crate::capture::By;
-use crate::capture::testing::{
-    CLIENT, SERVER, getattr, getattr_reply, ip, ip_bytes, udp_bytes,
-};
+use crate::capture::testing::{CLIENT, SERVER, getattr, getattr_reply, ip, ip_bytes, udp_bytes};
 use crate::watch::session::Session;
 
 fn session(clients: u8) -> Session {
@@ -38,7 +37,7 @@ fn shown(state: &mut State, session: &Session, size: (u16, u16)) -> (Vec<String>
     let buffer = terminal.backend().buffer();
     let rows = buffer.content().chunks(usize::from(size.0));
     let has_colours = buffer.content().iter().any(|cell| cell.fg != Color::Reset);
-    (rows.map(|row| row.iter().map(|cell| cell.symbol()).collect()).collect(), has_colours)
+    (rows.map(|row| row.iter().map(Cell::symbol).collect()).collect(), has_colours)
 }
 
 fn press(state: &mut State, code: KeyCode) -> Action {

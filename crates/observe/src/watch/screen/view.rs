@@ -1,5 +1,7 @@
 //! How the screen looks. Made for 80 columns and 24 rows; wider ones give longer labels.
 
+use std::fmt::Write;
+
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -151,15 +153,14 @@ fn body(state: &mut State, area: Rect, label_width: usize) -> Vec<TextLine<'stat
 fn footing(state: &State, session: &Session) -> Vec<TextLine<'static>> {
     let counts = session.dissector().counts();
     let dropped = session.kernel.map_or(0, |kernel| kernel.dropped);
-    let mut seen =
-        format!("{} packets, {dropped} dropped, {} gaps", counts.packets, counts.gaps);
+    let mut seen = format!("{} packets, {dropped} dropped, {} gaps", counts.packets, counts.gaps);
     for (count, what) in [
         (counts.tls_connections, "connections by TLS"),
         (counts.encrypted_calls, "calls by krb5p"),
         (counts.unanswered, "without a reply"),
     ] {
         if count > 0 {
-            seen += &format!(", {count} {what}");
+            let _ = write!(seen, ", {count} {what}");
         }
     }
     let is_lossy = dropped > 0 || counts.is_lossy();
