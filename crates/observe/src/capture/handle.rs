@@ -29,7 +29,7 @@ impl Handle {
 ///
 /// - The Linux kernel's server: the file system's number, whose length depends on its kind (`fsid_type` of
 ///   `struct knfsd_fh`).
-/// - Steadfast: the format and the share's number.
+/// - Steadfast: the share's number; all directories above the shares are one.
 /// - nfs-ganesha: version and flags, then the number of the export.
 /// - Others: the first 8 bytes, which is a guess.
 fn share_part(handle: &[u8]) -> ([u8; 32], usize) {
@@ -46,6 +46,8 @@ fn share_part(handle: &[u8]) -> ([u8; 32], usize) {
     let length = match handle {
         [1, ..] if says_length && handle.len() >= 18 => copy(10, 8),
         [3, ..] if handle.len() == 32 => copy(9, 8),
+        // A directory above the shares.
+        [2, ..] if says_length => copy(0, 1),
         [1, 0, kind @ 0..=7, _, ..] => {
             let number = match kind {
                 1 => 4,
@@ -170,6 +172,8 @@ mod tests {
         ours.extend([0, 0, 0, 0, 0, 0, 0, 5]);
         ours.extend([9; 8]);
         assert_eq!(share_part(&ours).0[..8], [0, 0, 0, 0, 0, 0, 0, 5]);
+        let node = |key: u8| Handle::of(&[&[2, 26][..], &[key; 24]].concat());
+        assert_eq!(node(1).share, node(2).share);
         for odd in [&[][..], &[1], &[1, 0, 7], &[3; 5], &[0x43]] {
             let _ = Handle::of(odd);
         }

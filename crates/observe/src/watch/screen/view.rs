@@ -66,7 +66,7 @@ fn heading(state: &State, session: &Session) -> Vec<TextLine<'static>> {
             accent(state, Color::Green),
         ),
         TextLine::raw(format!(
-            "{rate:.1} calls/s, {:.3} ms/call, p99 {:.3} ms; {} calls, {} errors, {} retransmitted",
+            "{rate:.1} calls/s, {:.3} ms/call, p99 {:.3} ms; {} calls, {} errors, {} retr",
             latency.mean_ns() as f64 / 1e6,
             latency.quantile_ns(0.99) as f64 / 1e6,
             total.calls,
