@@ -82,9 +82,6 @@ pub struct PacketRing {
     next: usize,
 }
 
-// SAFETY: the mapping belongs to the value alone, wherever it goes; all access needs `&mut self`.
-unsafe impl Send for PacketRing {}
-
 impl PacketRing {
     /// Opens a ring of this many MiB (at least 1), for one interface or for all.
     ///

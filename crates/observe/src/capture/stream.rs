@@ -15,6 +15,11 @@ pub(crate) const WAIT_ACKNOWLEDGED_NS: u64 = 20_000_000;
 /// A sequence number that is farther away belongs to another stream: no window is larger (RFC 7323 §2.3).
 const WINDOW_MAX: u32 = 1 << 30;
 
+/// Segments in a row that are farther behind than any retransmission: the port was used again, and the capture has not
+/// seen the beginning.
+const BEHIND_SEGMENTS: u32 = 32;
+const BEHIND_BYTES: u32 = 16 << 20;
+
 /// A segment, as far as its order matters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'a> {
@@ -78,6 +83,8 @@ pub(crate) struct Stream {
     early_bytes: usize,
     /// When the receiver acknowledged what is missing.
     acknowledged_ns: Option<u64>,
+    /// Segments in a row that were far behind.
+    behind: u32,
 }
 
 /// How far `to` lies after `from`; negative if before.
@@ -135,8 +142,14 @@ impl Stream {
         }
         let skip = ahead.unsigned_abs();
         if skip >= length {
-            return Placement::Old;
+            self.behind = if skip > BEHIND_BYTES { self.behind + 1 } else { 0 };
+            if self.behind < BEHIND_SEGMENTS {
+                return Placement::Old;
+            }
+            *self = Self { next: Some(end), ..Self::default() };
+            return Placement::Elsewhere;
         }
+        self.behind = 0;
         self.next = Some(end);
         Placement::Now { skip }
     }
@@ -319,5 +332,20 @@ mod tests {
         assert_eq!(stream.handle(&segment(79, b"cd")), Placement::Now { skip: 0 });
         assert_eq!(stream.handle(&segment(79 + (3 << 29), b"cd")), Placement::Elsewhere);
         assert_eq!(stream.handle(&segment(81 + (3 << 29), b"e")), Placement::Now { skip: 0 });
+    }
+
+    #[test]
+    fn a_port_that_is_used_again_is_noticed_without_its_beginning() {
+        let mut stream = begun(500_000_000);
+        let mut sequence = 400_000_000;
+        let mut first = None;
+        for number in 0..100 {
+            if stream.handle(&segment(sequence, b"ab")) != Placement::Old && first.is_none() {
+                first = Some(number);
+            }
+            sequence += 2;
+        }
+        assert_eq!(first, Some(31));
+        assert_eq!(stream.handle(&segment(sequence, b"ab")), Placement::Now { skip: 0 });
     }
 }
