@@ -1,6 +1,6 @@
 //! `steadfast watch`: who calls a server, what for, and how long it takes, from packets.
 //!
-//! [`run`] does what was typed ([`WatchArguments`]). [`session`] has what is counted; `text` shows it as lines,
+//! [`run`] does what was typed ([`WatchArguments`]). `session` has what is counted; `text` shows it as lines,
 //! `screen` in a terminal.
 
 mod arguments;
