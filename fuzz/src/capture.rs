@@ -119,12 +119,11 @@ pub fn packet_seeds() -> Vec<(&'static str, Vec<u8>)> {
             verf: none,
         })
     };
-    let words = |words: &[u32]| -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_be_bytes()).collect()
-    };
-    let record =
-        |body: &[u8]| [&(body.len() as u32 | 1 << 31).to_be_bytes()[..], body].concat();
-    let lookup = [head(3, 3), written(&NfsFh3(b"directory")), words(&[4]), b"name".to_vec()].concat();
+    let words =
+        |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
+    let record = |body: &[u8]| [&(body.len() as u32 | 1 << 31).to_be_bytes()[..], body].concat();
+    let lookup =
+        [head(3, 3), written(&NfsFh3(b"directory")), words(&[4]), b"name".to_vec()].concat();
     let found = [words(&[7, 1, 0, 0, 0, 0, 0]), written(&NfsFh3(b"file"))].concat();
     // PUTFH and GETFH of minor version 1.
     let compound = [head(4, 1), words(&[0, 1, 2, 22, 4, 9, 10])].concat();
@@ -154,9 +153,8 @@ pub fn packet_seeds() -> Vec<(&'static str, Vec<u8>)> {
 
 /// Valid inputs of `capture_file` by their names.
 pub fn file_seeds() -> Vec<(&'static str, Vec<u8>)> {
-    let words = |words: &[u32]| -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_be_bytes()).collect()
-    };
+    let words =
+        |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
     let block = |kind: u32, body: Vec<u8>| {
         let length = 12 + body.len() as u32;
         [words(&[kind, length]), body, words(&[length])].concat()
