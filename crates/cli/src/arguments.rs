@@ -10,9 +10,11 @@ use steadfast_control::statistics::RECENT_MAX;
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
 use crate::client_commands;
+use crate::doctor_command;
 use crate::journal_commands::JournalArguments;
 use crate::mount_command;
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
+use crate::tune_command;
 
 /// Where the configuration is looked for when nobody says where it is.
 pub(crate) const CONFIGURATION_FILE: &str = "/etc/steadfast/steadfast.toml";
@@ -46,6 +48,15 @@ pub(crate) enum Command {
     ///
     /// Goes to the background once the mount stands. `umount DIR` ends it.
     Mount(mount_command::MountArguments),
+    /// Tell why NFS is slow here: findings on this machine's network, mounts, servers, disks and settings.
+    ///
+    /// Works on clients, and on servers of any kind. Changes nothing. Exit status: 0 nothing to do, 1 advice,
+    /// 2 warnings (or wrong usage), 3 critical, 4 no report.
+    Doctor(doctor_command::DoctorArguments),
+    /// Tell which settings of the kernel NFS gains by, change them, and change them back.
+    ///
+    /// Exit status: 0 done, 1 not done, 2 wrong usage.
+    Tune(tune_command::TuneArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
     /// Tell which clients have files open and locked, or end one.

@@ -5,7 +5,8 @@
 //! signals. `statistics` ([`statistics`]), `clients` ([`client_commands`]), `log` ([`log_commands`]), `share` and those that go with it
 //! ([`share_commands`]) ask a running server ([`steadfast_control::Client`]). `journal`
 //! ([`journal_commands`]) looks after the journal of a mount. `bench` is `steadfast-bench`'s. Exit
-//! status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not send all.
+//! status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not send all. `doctor` ([`doctor_command`]) and
+//! `tune` ([`tune_command`]) look at any NFS server or client; the exit status of `doctor` is its worst finding's.
 //!
 //! This program has no logic of the server: what happens to shares, files and the log is decided in
 //! the crates below.
@@ -16,6 +17,7 @@
 mod arguments;
 mod check_config;
 mod client_commands;
+mod doctor_command;
 mod journal_commands;
 mod log_commands;
 mod logging;
@@ -25,6 +27,7 @@ mod serve;
 mod server_place;
 mod share_commands;
 mod statistics;
+mod tune_command;
 
 use std::io;
 use std::process::ExitCode;
@@ -59,6 +62,9 @@ fn main() -> ExitCode {
         },
         // Its exit status is that of mount(8).
         Command::Mount(arguments) => mount_command::run(&arguments),
+        // Its exit status is that of the worst finding.
+        Command::Doctor(arguments) => doctor_command::run(&arguments),
+        Command::Tune(arguments) => outcome(tune_command::run(&arguments)),
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
         Command::Clients(arguments) => outcome(client_commands::run(&arguments)),
         Command::Log(arguments) => outcome(log_commands::run(&arguments)),

@@ -4,10 +4,11 @@
 //! Storage uses [`mod@file`], [`directory`], [`extents`], [`handle`], [`identity`], [`range_lock`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`], [`extents`], [`memory`] and [`scheduling`]; the programs use [`process`];
 //! name services [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
-//! others read meanwhile [`lease`]; tests [`mapping`].
+//! others read meanwhile [`lease`]; diagnosis [`clock`] and [`netlink`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
 
+pub mod clock;
 pub mod cpu_time;
 pub mod directory;
 pub mod durable_file;
@@ -21,6 +22,7 @@ pub mod lease;
 pub mod mapping;
 pub mod memory;
 pub mod net;
+pub mod netlink;
 pub mod nss;
 pub mod peer;
 pub mod process;
