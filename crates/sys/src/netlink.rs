@@ -1,4 +1,4 @@
-//! What the kernel tells of TCP connections and of queues of interfaces, by netlink (rtnetlink(7), sock_diag(7)).
+//! What the kernel tells of TCP connections and of queues of interfaces, by netlink (rtnetlink(7), `sock_diag(7)`).
 //!
 //! The readers of its answers are functions of bytes: what is cut short or odd is left out.
 

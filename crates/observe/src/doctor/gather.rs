@@ -37,7 +37,7 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(1);
 /// Mounted directories that are asked for their times.
 const MOUNTS_ASKED_MAX: usize = 16;
 /// Names of processes that serve NFS in user space (the kernel cuts names to 15 bytes).
-const SERVERS: &[&str] = &["ganesha.nfsd", "unfsd", "steadfast"];
+const SERVERS: &[&str] = &["ganesha.nfsd", "unfsd"];
 
 /// Whom to ask beside the files of a machine.
 #[derive(Debug)]

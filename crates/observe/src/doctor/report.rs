@@ -192,7 +192,7 @@ fn looked_at(facts: &Facts) -> Vec<String> {
     if let Some(server) = &facts.steadfast {
         all.push(format!("a Steadfast server ({})", server.statistics.program_version));
     }
-    for server in facts.servers.iter().filter(|server| *server != "steadfast") {
+    for server in &facts.servers {
         all.push(format!("{server}, from outside"));
     }
     if !facts.name_servers.is_empty() {

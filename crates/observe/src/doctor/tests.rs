@@ -436,7 +436,7 @@ const WAYS: &[(&str, Mutation)] = &[
         case.mount().options = if is_bad { "rw,soft" } else { "ro,soft" }.to_owned();
     }),
     ("mount-noac", |case, is_bad| {
-        let least = if is_bad { 0 } else { 1 };
+        let least = u32::from(!is_bad);
         case.mount().options = format!("rw,acregmin=0,acregmax={least},acdirmin=0,acdirmax={least}");
     }),
     ("name-cache", |case, is_bad| {
@@ -608,7 +608,7 @@ const WAYS: &[(&str, Mutation)] = &[
         case.disk().is_rotational = true;
         let before = case.before.disks[0].counters.clone();
         case.disk().counters.reads = before.reads + if is_bad { 401 } else { 399 };
-        case.disk().counters.read_ms = before.read_ms;
+        case.disk().counters.read_ms = before.read_ms + 1000;
     }),
     ("io-pressure", |case, is_bad| {
         case.pressure().io.some_us = if is_bad { 1_300_000 } else { 1_200_000 };

@@ -146,13 +146,13 @@ pub fn apply(machine: &Machine, choice: &Choice, is_dry: bool) -> Result<Applied
     for state in chosen {
         let change = match (&state.present, &state.proposed) {
             (Some(present), Some(proposed)) if is_worse(&state) => {
-                let error = set(machine, &state.key, proposed).err().map(|error| {
+                let error = set(machine, &state.key, proposed).err();
+                if error.is_some() {
                     // What was written in part is put back; the record goes back to what it was.
                     let _ = set(machine, &state.key, present);
                     record.entries.retain(|entry| entry.key != state.key);
                     record.entries.extend(before.entry(&state.key).cloned());
-                    error
-                });
+                }
                 Change {
                     key: state.key.clone(),
                     outcome: if error.is_some() { Outcome::Failed } else { Outcome::Changed },
@@ -207,8 +207,7 @@ fn untouched(state: SettingState, is_dry: bool) -> Change {
     let outcome = match state.status {
         SettingStatus::Good => Outcome::Unchanged,
         SettingStatus::Worse if is_dry => Outcome::Would,
-        SettingStatus::Worse | SettingStatus::NotNeeded => Outcome::Skipped,
-        SettingStatus::Missing | SettingStatus::Odd => Outcome::Skipped,
+        _ => Outcome::Skipped,
     };
     let after = if outcome == Outcome::Would { state.proposed } else { state.present.clone() };
     Change { key: state.key, outcome, before: state.present, after, why }

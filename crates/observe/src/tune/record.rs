@@ -1,6 +1,7 @@
 //! What settings were before they were changed: a file that is on the disk before the first one is, and the
 //! file by which systemd-sysctl(8) sets them again when the machine is started.
 
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -163,7 +164,7 @@ impl Record {
         let mut text = format!("{MARK}\n");
         for Entry { key, after, before } in &self.entries {
             let one_line = |value: &str| value.split_whitespace().collect::<Vec<_>>().join(" ");
-            text += &format!("# was {}\n{key} = {}\n", one_line(before), one_line(after));
+            let _ = writeln!(text, "# was {}\n{key} = {}", one_line(before), one_line(after));
         }
         text
     }

@@ -13,6 +13,8 @@ const DISK_DEAD_MS: f64 = 100.0;
 const FLASH_MS: f64 = 10.0;
 /// What a turning disk makes a second at random places; Legato's made 30 to 40.
 const TURNING_A_SECOND: f64 = 80.0;
+/// What turns takes this time and more for an operation, unless its cache has it.
+const TURNING_MS: f64 = 2.0;
 /// Hit rates are normally higher (Legato, "NFS Server Performance in UNIX").
 const HIT_RATE: f64 = 0.8;
 
@@ -80,7 +82,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "disk-rate",
         title: "a turning disk makes as many operations as it can",
-        threshold: "≥ 80 operations/s of a disk that turns",
+        threshold: "≥ 80 operations/s of a disk that turns, of ≥ 2 ms each",
         source: "Legato (000): 30 to 40 a second then, about 100 today; \"reduce the number of disk operations\"",
         action: "a log for changes (finding log-would-help), memory for reads, or disks without turning parts",
         gain: "about 60 % of the disk's operations are of changes at a fifth of the calls (Legato)",
@@ -274,7 +276,9 @@ fn slow(view: &View<'_>) -> Vec<Found> {
 fn rate(view: &View<'_>) -> Vec<Found> {
     let of = |(known, disk): (&Disk, DiskCounters)| {
         let a_second = disk.reads.saturating_add(disk.writes) as f64 / view.seconds();
-        (known.is_rotational && a_second >= TURNING_A_SECOND).then(|| {
+        // Virtual disks say that they turn, and do not take the time.
+        let turns = known.is_rotational && disk.mean_ms() >= TURNING_MS;
+        (turns && a_second >= TURNING_A_SECOND).then(|| {
             let evidence = format!(
                 "{:.0} reads/s and {:.0} writes/s",
                 disk.reads as f64 / view.seconds(),

@@ -209,7 +209,7 @@ impl<'a> View<'a> {
 fn percent(part: f64) -> String {
     let percent = part * 100.0;
     match percent {
-        p if p == 0.0 => "0 %".to_owned(),
+        0.0 => "0 %".to_owned(),
         p if p < 0.01 => format!("{p:.4} %"),
         p if p < 1.0 => format!("{p:.2} %"),
         p => format!("{p:.1} %"),
