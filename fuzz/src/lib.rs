@@ -4,6 +4,7 @@
 
 #[path = "../../crates/client/tests/canned/mod.rs"]
 mod canned;
+pub mod facts;
 // Alone: the rest of its crate has sockets and threads to be built.
 #[allow(dead_code, reason = "the targets use a part of it")]
 #[path = "../../crates/control/src/store/history.rs"]

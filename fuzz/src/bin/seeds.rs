@@ -92,6 +92,9 @@ fn main() -> io::Result<()> {
     intent_log(&seeds)?;
     mark(&seeds)?;
     journal(&seeds)?;
+    for (which, text) in steadfast_fuzz::facts::SAMPLES {
+        seeds.put("doctor_facts", &which.to_string(), &[&[*which], text.as_bytes()].concat())?;
+    }
     begun(&seeds)?;
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }

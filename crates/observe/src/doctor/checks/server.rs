@@ -42,10 +42,10 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "repeated-calls",
-        title: "a client sends calls to the Steadfast server again",
-        threshold: "> 0.42 % of the recorded calls are repetitions",
-        source: "Legato (000), Retransmissions; the server's flight recorder",
-        action: "look at that client's `steadfast doctor`: its network, its timer, its soft mounts",
+        title: "clients send changing calls to the Steadfast server again",
+        threshold: "> 0.42 % of the calls had come before (of those that change something, by NFSv2, 3 and 4.0)",
+        source: "Legato (000), Retransmissions; the server's duplicate request cache",
+        action: "look at the clients' `steadfast doctor`: their network, their timer; finding peer-loss names one",
         gain: "the work for calls that were done already",
         settings: &[],
         check: repeated,
@@ -327,31 +327,17 @@ fn one_sided(view: &View<'_>) -> Vec<Found> {
 }
 
 fn repeated(view: &View<'_>) -> Vec<Found> {
-    let Some(server) = &view.after.steadfast else { return Vec::new() };
-    let mut seen = BTreeSet::new();
-    let mut by_client: BTreeMap<String, u64> = BTreeMap::new();
-    for call in &server.statistics.recent {
-        let client = caller(&call.client);
-        let key = (client.clone(), call.xid, call.program, call.version, call.procedure);
-        if !seen.insert(key) {
-            *by_client.entry(client).or_default() += 1;
-        }
+    let (Some(again), Some(calls)) = (counted(view, "duplicate_calls"), counted(view, "calls"))
+    else {
+        return Vec::new();
+    };
+    let Some(share) = Share::of(again, calls, 100) else { return Vec::new() };
+    if share.part < 2 || share.ratio() <= CALLS_AGAIN_MAX {
+        return Vec::new();
     }
-    let calls = server.statistics.recent.len() as u64;
-    by_client
-        .into_iter()
-        .filter_map(|(client, again)| {
-            let ratio = again as f64 / calls.max(1) as f64;
-            (calls >= 100 && again >= 2 && ratio > CALLS_AGAIN_MAX).then(|| {
-                let evidence = format!(
-                    "{again} of the last {calls} calls ({}) were calls of {client} that had come before",
-                    percent(ratio)
-                );
-                Found::new(Severity::Warning, &client, ratio, CALLS_AGAIN_MAX, evidence)
-            })
-        })
-        .take(NAMED_MAX)
-        .collect()
+    let evidence = share.text(view, "calls had come before");
+    let severity = share.severity(Severity::Warning);
+    vec![Found::new(severity, "Steadfast", share.ratio(), CALLS_AGAIN_MAX, evidence)]
 }
 
 fn doubled_names(view: &View<'_>) -> Vec<Found> {
