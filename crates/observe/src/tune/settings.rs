@@ -254,9 +254,10 @@ fn traits(machine: &Machine) -> Traits {
     let memory = crate::doctor::parse::system::named_numbers(&memory);
     let interfaces = machine.names("/sys/class/net", 4096);
     let speed = |name: &String| {
-        let speed = machine.number(&format!("/sys/class/net/{name}/speed"))?;
-        // What no cable reaches is a virtual interface's invention.
-        (1..=800_000).contains(&speed).then_some(speed)
+        // What an interface without a device tells is invented.
+        let at = format!("/sys/class/net/{name}");
+        let speed = machine.number(&format!("{at}/speed")).filter(|speed| *speed > 0)?;
+        machine.path(&format!("{at}/device")).exists().then_some(speed)
     };
     let routes = machine.read("/proc/net/route").unwrap_or_default();
     let networks = crate::doctor::parse::network::local_networks(&routes);

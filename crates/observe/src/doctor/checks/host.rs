@@ -295,6 +295,11 @@ fn rate(view: &View<'_>) -> Vec<Found> {
 }
 
 fn is_software(disk: &str) -> bool {
+    is_made_of_disks(disk) || disk.starts_with("vd") || disk.starts_with("xvd")
+}
+
+/// Whether what it reads is read by other disks of this machine, too.
+fn is_made_of_disks(disk: &str) -> bool {
     ["loop", "dm-", "md", "nbd", "drbd"].iter().any(|prefix| disk.starts_with(prefix))
 }
 
@@ -366,7 +371,7 @@ fn read_cache(view: &View<'_>) -> Vec<Found> {
     }
     let from_disk = disks(view)
         // What software devices read, the disks below them read, too.
-        .filter(|(known, _)| !is_software(&known.counters.name))
+        .filter(|(known, _)| !is_made_of_disks(&known.counters.name))
         .map(|(_, disk)| disk.read_bytes)
         .fold(0, u64::saturating_add);
     let hits = 1.0 - from_disk as f64 / served as f64;

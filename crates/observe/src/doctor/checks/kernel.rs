@@ -122,7 +122,8 @@ fn bbr(view: &View<'_>) -> Vec<Found> {
         .filter(|queue| is_device(&queue.interface) && !matches!(queue.kind.as_str(), "fq" | "mq"))
         .map(|queue| format!("{} has {}", queue.interface, queue.kind))
         .collect();
-    if others.is_empty() && view.after.default_queue == "fq" {
+    // A network of a container's has no default of its own.
+    if others.is_empty() && matches!(view.after.default_queue.as_str(), "fq" | "") {
         return Vec::new();
     }
     let mut others = others;

@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "log-off",
         title: "the server has a log and does not use it",
-        threshold: "its phase is not `on`",
+        threshold: "its phase is not `on`; an advice if no share is on a file system that can be logged",
         source: "docs/durability.md",
         action: "`steadfast log status` says why; `steadfast log enable` when that is mended",
         gain: "what Figure 3 gives for this mix: finding log-would-help",
@@ -307,13 +307,9 @@ fn off(view: &View<'_>) -> Vec<Found> {
     let log = view.after.steadfast.as_ref().and_then(|server| server.statistics.log.as_ref());
     let Some(log) = log.filter(|log| log.phase != "on") else { return Vec::new() };
     let why = log.why.as_deref().unwrap_or("no reason told");
-    vec![Found::new(
-        Severity::Warning,
-        "Steadfast",
-        1.0,
-        0.0,
-        format!("it is {}: {why}", log.phase),
-    )]
+    // Where nothing can be logged, nothing is broken.
+    let severity = if log.file_systems.is_empty() { Severity::Advice } else { Severity::Warning };
+    vec![Found::new(severity, "Steadfast", 1.0, 0.0, format!("it is {}: {why}", log.phase))]
 }
 
 fn slow(view: &View<'_>) -> Vec<Found> {

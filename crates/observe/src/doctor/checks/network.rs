@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Row] = &[
         title: "a link is loaded",
         threshold: "≥ 40 % of its speed in one direction; warning from 60 % on",
         source: "Legato (000), Network Load: 40 % continuously is noticed",
-        action: "find the heaviest clients (`steadfast top`), give them a local disk for files of their own, or use a \
+        action: "find the heaviest clients (finding one-sided-load), give them a local disk for files of their own, or use a \
                  faster link or two",
         gain: "no waits for the link",
         settings: &[],
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Row] = &[
         title: "bursts fill a link",
         threshold: "≥ 60 % of its speed within half a second, and < 40 % in the mean",
         source: "Legato (000), Network Load: bursts over 60 % are noticed",
-        action: "find the client (`steadfast top`); a queue such as fq shares the link between clients",
+        action: "find the client (finding one-sided-load); a queue such as fq shares the link between clients",
         gain: "others do not wait for the burst",
         settings: &["net.core.default_qdisc"],
         check: bursts,
