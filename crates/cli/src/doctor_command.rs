@@ -58,11 +58,22 @@ fn report(arguments: &DoctorArguments) -> Result<u8> {
         print(&doctor::catalogue())?;
         return Ok(0);
     }
-    let sources = Sources {
-        machine: Machine::default(),
-        server: Some(share_commands::client(&arguments.server)?),
-        asks_names: !arguments.no_names,
+    let choice = &arguments.server;
+    let is_chosen =
+        choice.config.is_some() || choice.state_directory.is_some() || choice.connect.is_some();
+    let server = match share_commands::client(choice) {
+        Ok(client) => Some(client),
+        // A machine without a server of ours has no configuration, and is looked at all the same.
+        Err(error) if !is_chosen => {
+            eprintln!(
+                "steadfast: warning: no server is asked: {}",
+                plain::lines(&format!("{error:#}"))
+            );
+            None
+        }
+        Err(error) => return Err(error),
     };
+    let sources = Sources { machine: Machine::default(), server, asks_names: !arguments.no_names };
     let report = doctor::examine(&sources, arguments.seconds);
     let text = if arguments.json { plain::json(&report)? + "\n" } else { report.text() };
     print(&plain::lines(&text))?;

@@ -401,3 +401,6 @@ fn log_device(machine: &Machine, path: &str) -> Option<LogDevice> {
 pub(super) fn count(counters: &Counters, name: &str) -> u64 {
     counters.get(name).copied().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;
