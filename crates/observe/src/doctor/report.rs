@@ -44,7 +44,7 @@ pub struct Finding {
 /// All findings of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// [`VERSION`] of who wrote it.
+    /// Of the form, by who wrote it.
     pub version: u32,
     /// Seconds between the two looks.
     pub seconds: f64,

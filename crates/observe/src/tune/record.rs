@@ -26,7 +26,7 @@ const VERSION: u32 = 1;
 /// What was changed, and from what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`VERSION`] of who wrote it.
+    /// Of the form, by who wrote it.
     pub version: u32,
     /// One a setting, in the order in which they were changed first.
     pub entries: Vec<Entry>,

@@ -189,6 +189,8 @@ fn idle_and_healthy_machines_have_nothing_to_do() {
     }
 }
 
+type Way<'a> = (&'a str, &'a dyn Fn(&mut Texts));
+
 #[test]
 fn what_is_wrong_in_the_texts_is_found() {
     let mut random = Random(7);
@@ -200,9 +202,9 @@ fn what_is_wrong_in_the_texts_is_found() {
         let report = examined(&before, &after);
         report.findings.iter().map(|one| one.id).collect::<Vec<_>>()
     };
-    let ways: [(&str, &dyn Fn(&mut Texts)); 7] = [
+    let ways: [Way<'_>; 7] = [
         ("small-transfers", &|texts| {
-            texts.options = "rw,proto=tcp,rsize=1024,wsize=1024".to_owned()
+            texts.options = "rw,proto=tcp,rsize=1024,wsize=1024".to_owned();
         }),
         ("nfs-retransmissions", &|texts| texts.sent_again += 30),
         ("interface-errors", &|texts| {
