@@ -95,7 +95,7 @@ fn tell(
     }
 }
 
-/// What has tabs in it (tcp_rmem), with blanks.
+/// What has tabs in it (`tcp_rmem`), with blanks.
 fn one_line(value: Option<&String>) -> String {
     value.map_or_else(
         || "-".to_owned(),

@@ -91,16 +91,18 @@ fn flood(socket: &UdpSocket, datagrams: usize) {
     }
 }
 
-/// Counts what happens while something is done for as long as doctor looks.
+/// Set also when a look fails, so that nobody waits for ever.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does something for as long as doctor looks.
 fn during(what: impl Fn() + Sync, look: impl FnOnce() -> Said) -> Said {
     let ends = AtomicBool::new(false);
-    // Set also when the look fails, so that nobody waits for ever.
-    struct End<'a>(&'a AtomicBool);
-    impl Drop for End<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     thread::scope(|scope| {
         let _end = End(&ends);
         scope.spawn(|| {
@@ -459,8 +461,8 @@ impl SlowDisk {
         }
         // Only what is below is slowed down, so that the upper disk's own counters have the wait.
         let inner = disk.loops[0].trim_start_matches("/dev/").to_owned();
-        disk.throttled =
-            fs::read_to_string(format!("/sys/block/{inner}/dev")).ok()?.trim().to_owned();
+        let number = fs::read_to_string(format!("/sys/block/{inner}/dev")).ok()?;
+        number.trim().clone_into(&mut disk.throttled);
         disk.name = disk.loops[1].trim_start_matches("/dev/").to_owned();
         Path::new(THROTTLE).exists().then_some(disk)
     }
