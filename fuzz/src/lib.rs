@@ -4,6 +4,8 @@
 
 #[path = "../../crates/client/tests/canned/mod.rs"]
 mod canned;
+pub mod capture;
+pub mod facts;
 // Alone: the rest of its crate has sockets and threads to be built.
 #[allow(dead_code, reason = "the targets use a part of it")]
 #[path = "../../crates/control/src/store/history.rs"]

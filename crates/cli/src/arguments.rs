@@ -7,12 +7,15 @@ use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
 use steadfast_catalog::configuration::{Delegations, LOG_MIB, ListenAddress, LogTarget};
 use steadfast_control::statistics::RECENT_MAX;
+use steadfast_observe::watch::WatchArguments;
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
 use crate::client_commands;
+use crate::doctor_command;
 use crate::journal_commands::JournalArguments;
 use crate::mount_command;
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
+use crate::tune_command;
 
 /// Where the configuration is looked for when nobody says where it is.
 pub(crate) const CONFIGURATION_FILE: &str = "/etc/steadfast/steadfast.toml";
@@ -46,8 +49,23 @@ pub(crate) enum Command {
     ///
     /// Goes to the background once the mount stands. `umount DIR` ends it.
     Mount(mount_command::MountArguments),
+    /// Tell why NFS is slow here: findings on this machine's network, mounts, servers, disks and settings.
+    ///
+    /// Works on clients, and on servers of any kind. Changes nothing. Exit status: 0 nothing to do, 1 advice,
+    /// 2 warnings (or wrong usage), 3 critical, 4 no report.
+    Doctor(doctor_command::DoctorArguments),
+    /// Tell which settings of the kernel NFS gains by, change them, and change them back.
+    ///
+    /// Exit status: 0 done, 1 not done, 2 wrong usage.
+    Tune(tune_command::TuneArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
+    /// Watch the calls of any NFS server or client by capturing packets: by operation, client, user, server and
+    /// file.
+    ///
+    /// A table each interval, or a screen in a terminal. Exit status: 0 watched, 1 packets cannot be captured or a
+    /// file cannot be read, 2 wrong usage.
+    Watch(WatchArguments),
     /// Tell which clients have files open and locked, or end one.
     ///
     /// Exit status: 0 done, 1 not done, 2 wrong usage.
@@ -69,9 +87,7 @@ pub(crate) enum Command {
     /// Print the shares as exports(5) has them.
     Export(share_commands::ExportArguments),
     /// List the last states of the shares, and who made them.
-    History(share_commands::TellArguments),
-    /// Tell of changes of the shares as they come, until interrupted.
-    Watch(share_commands::TellArguments),
+    History(share_commands::HistoryArguments),
     /// Have the server read again the files that people edit.
     Reload(share_commands::TellArguments),
     /// Print what a shell needs to complete these commands.

@@ -4,8 +4,10 @@
 //! configuration file says ([`serve::wanted`]), starts a server ([`steadfast_server`]) and waits for
 //! signals. `statistics` ([`statistics`]), `clients` ([`client_commands`]), `log` ([`log_commands`]), `share` and those that go with it
 //! ([`share_commands`]) ask a running server ([`steadfast_control::Client`]). `journal`
-//! ([`journal_commands`]) looks after the journal of a mount. `bench` is `steadfast-bench`'s. Exit
-//! status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not send all.
+//! ([`journal_commands`]) looks after the journal of a mount. `bench` is `steadfast-bench`'s, `watch`
+//! [`steadfast_observe::watch`]'s. Exit status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not
+//! send all. `doctor` ([`doctor_command`]) and `tune` ([`tune_command`]) look at any NFS server or client; the
+//! exit status of `doctor` is its worst finding's.
 //!
 //! This program has no logic of the server: what happens to shares, files and the log is decided in
 //! the crates below.
@@ -16,6 +18,7 @@
 mod arguments;
 mod check_config;
 mod client_commands;
+mod doctor_command;
 mod journal_commands;
 mod log_commands;
 mod logging;
@@ -25,6 +28,7 @@ mod serve;
 mod server_place;
 mod share_commands;
 mod statistics;
+mod tune_command;
 
 use std::io;
 use std::process::ExitCode;
@@ -59,6 +63,9 @@ fn main() -> ExitCode {
         },
         // Its exit status is that of mount(8).
         Command::Mount(arguments) => mount_command::run(&arguments),
+        // Its exit status is that of the worst finding.
+        Command::Doctor(arguments) => doctor_command::run(&arguments),
+        Command::Tune(arguments) => outcome(tune_command::run(&arguments)),
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
         Command::Clients(arguments) => outcome(client_commands::run(&arguments)),
         Command::Log(arguments) => outcome(log_commands::run(&arguments)),
@@ -74,7 +81,9 @@ fn main() -> ExitCode {
         Command::Import(arguments) => outcome(share_commands::import(&arguments)),
         Command::Export(arguments) => outcome(share_commands::export(&arguments)),
         Command::History(arguments) => outcome(share_commands::history(&arguments)),
-        Command::Watch(arguments) => outcome(share_commands::watch(&arguments)),
+        Command::Watch(arguments) => {
+            outcome(steadfast_observe::watch::run(&arguments).map_err(Into::into))
+        }
         Command::Reload(arguments) => outcome(share_commands::reload(&arguments)),
         Command::Completion(arguments) => outcome(share_commands::completion(&arguments)),
         Command::Man(arguments) => outcome(share_commands::man(&arguments)),

@@ -251,8 +251,13 @@ fn a_directory_that_is_not_there_is_a_fault_of_its_share_alone() {
 fn changes_are_told_to_who_watches() {
     let server = Server::start();
     let data = server.directory("data");
-    let mut command =
-        steadfast(&["watch", "--json", "--state-directory", utf8(&server.place.state)]);
+    let mut command = steadfast(&[
+        "history",
+        "--follow",
+        "--json",
+        "--state-directory",
+        utf8(&server.place.state),
+    ]);
     let mut watching = command.stdout(Stdio::piped()).spawn().unwrap();
     let (sender, lines) = std::sync::mpsc::channel();
     let stdout = BufReader::new(watching.stdout.take().unwrap());

@@ -1,2 +1,16 @@
 //! Diagnosis of NFS servers and clients, ours and others'.
+//!
+//! [`capture`] makes NFS calls of captured packets, and tables of calls: [`capture::Dissector`],
+//! [`capture::Tables`]. It does no I/O but for what its modules `live` and `file` say. [`watch`] is
+//! the command that shows these tables. [`doctor`] looks at a machine twice and tells what makes NFS slow
+//! there; [`tune`] knows the kernel's settings for it, and changes them. Nothing here knows how a Steadfast
+//! server works inside.
 #![forbid(unsafe_code)]
+
+pub mod capture;
+pub mod doctor;
+mod machine;
+pub mod tune;
+pub mod watch;
+
+pub use machine::Machine;

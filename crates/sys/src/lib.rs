@@ -3,11 +3,12 @@
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
 //! Storage uses [`mod@file`], [`directory`], [`extents`], [`handle`], [`identity`], [`range_lock`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`], [`extents`], [`memory`] and [`scheduling`]; the programs use [`process`];
-//! name services [`nss`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
-//! others read meanwhile [`lease`]; tests [`mapping`].
+//! name services [`nss`]; `steadfast watch` [`packet_ring`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
+//! others read meanwhile [`lease`]; diagnosis [`clock`] and [`netlink`]; tests [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
 
+pub mod clock;
 pub mod cpu_time;
 pub mod directory;
 pub mod durable_file;
@@ -21,7 +22,9 @@ pub mod lease;
 pub mod mapping;
 pub mod memory;
 pub mod net;
+pub mod netlink;
 pub mod nss;
+pub mod packet_ring;
 pub mod peer;
 pub mod process;
 pub mod range_lock;

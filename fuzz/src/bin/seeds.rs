@@ -12,6 +12,7 @@ use libfuzzer_sys as _;
 use steadfast_access::helper::{Answer, Question};
 use steadfast_access::testing::{ManualClock, ScriptedService};
 use steadfast_access::{Bounds, NameBook};
+use steadfast_fuzz::capture;
 use steadfast_fuzz::intent_log::compact;
 use steadfast_fuzz::server::{NO_CHANGE, ROOT, stand_in};
 use steadfast_fuzz::written;
@@ -92,7 +93,16 @@ fn main() -> io::Result<()> {
     intent_log(&seeds)?;
     mark(&seeds)?;
     journal(&seeds)?;
+    for (which, text) in steadfast_fuzz::facts::SAMPLES {
+        seeds.put("doctor_facts", &which.to_string(), &[&[*which], text.as_bytes()].concat())?;
+    }
     begun(&seeds)?;
+    for (name, bytes) in capture::packet_seeds() {
+        seeds.put("capture_packets", name, &bytes)?;
+    }
+    for (name, bytes) in capture::file_seeds() {
+        seeds.put("capture_file", name, &bytes)?;
+    }
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }
 

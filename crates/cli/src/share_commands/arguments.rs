@@ -410,6 +410,15 @@ pub(crate) struct TellArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct HistoryArguments {
+    #[command(flatten)]
+    pub(crate) tell: TellArguments,
+    /// Tell of changes as they come, until interrupted, instead of those before.
+    #[arg(long)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CompletionArguments {
     /// The shell.
     pub(crate) shell: Shell,

@@ -1,4 +1,4 @@
-//! `steadfast share`, `group`, `apply`, `plan`, `rollback`, `history`, `watch`, `reload`,
+//! `steadfast share`, `group`, `apply`, `plan`, `rollback`, `history`, `reload`,
 //! `import`, `export`: what is shared, asked of a running server and changed there.
 //!
 //! What is typed ([`arguments`]) becomes a batch ([`changes`]), which the server checks and does
@@ -32,9 +32,9 @@ use crate::arguments::CONFIGURATION_FILE;
 use crate::serve::wanted::read;
 use crate::server_place::ServerPlace;
 use arguments::{
-    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, ImportArguments,
-    PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments, ShareList,
-    TellArguments,
+    ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, HistoryArguments,
+    ImportArguments, PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments,
+    ShareList, TellArguments,
 };
 use table::Screen;
 use waiting::Waiting;
@@ -272,7 +272,11 @@ pub(crate) fn reload(arguments: &TellArguments) -> Result<()> {
 }
 
 /// `steadfast history`
-pub(crate) fn history(arguments: &TellArguments) -> Result<()> {
+pub(crate) fn history(arguments: &HistoryArguments) -> Result<()> {
+    let HistoryArguments { tell: arguments, follow } = arguments;
+    if *follow {
+        return watch(arguments);
+    }
     let history = asked(client(&arguments.server)?.history())?;
     tell(arguments.json, &history, listing::history)
 }
@@ -282,8 +286,8 @@ pub(crate) fn export(arguments: &ExportArguments) -> Result<()> {
     print(&asked(client(&arguments.server)?.export(arguments.group.as_deref()))?)
 }
 
-/// `steadfast watch`
-pub(crate) fn watch(arguments: &TellArguments) -> Result<()> {
+/// `steadfast history --follow`
+fn watch(arguments: &TellArguments) -> Result<()> {
     let screen = Screen::of_stdout();
     for event in asked(client(&arguments.server)?.watch())? {
         let event = asked(event)?;

@@ -156,7 +156,8 @@ impl Running {
             .to_owned();
         let mut words = mount_line.split([',', ' ']);
         let port = words.find_map(|word| word.strip_prefix("port="));
-        let port = port.and_then(|port| port.parse().ok()).expect("a port");
+        // The line has none for the port of NFS itself.
+        let port = port.map_or(2049, |port| port.parse().expect("a port"));
         Self { child, manager, address: SocketAddr::from(([127, 0, 0, 1], port)), mount_line }
     }
 

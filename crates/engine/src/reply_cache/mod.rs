@@ -205,6 +205,8 @@ pub struct ReplyCacheUsage {
     pub replies: usize,
     /// Memory that they use, in bytes.
     pub bytes: usize,
+    /// Calls that had come before: replayed, dropped since the first is being executed, or waiting for it.
+    pub duplicates: u64,
     /// Replies that left at the bound before they were as old as the history, since the start: a
     /// duplicate of one of them would have been executed again.
     pub evicted_young: u64,
@@ -227,6 +229,7 @@ pub(crate) struct ReplyCache {
     /// When [`ReplyCache::expire`] was called last.
     expired_ms: AtomicU64,
     pressure: AtomicU8,
+    duplicates: AtomicU64,
     evicted_young: AtomicU64,
     evicted_by_pressure: AtomicU64,
 }
@@ -244,6 +247,7 @@ impl ReplyCache {
             hand: AtomicUsize::new(0),
             expired_ms: AtomicU64::new(0),
             pressure: AtomicU8::new(MemoryPressure::None as u8),
+            duplicates: AtomicU64::new(0),
             evicted_young: AtomicU64::new(0),
             evicted_by_pressure: AtomicU64::new(0),
         }
@@ -255,6 +259,20 @@ impl ReplyCache {
 
     /// Registers a call that came this way, or finds it registered.
     pub(crate) fn admit(
+        &self,
+        key: &CallKey,
+        origin: Origin,
+        judged: &Judged,
+        replayed: &mut Vec<u8>,
+    ) -> Admission {
+        let admission = self.look_for(key, origin, judged, replayed);
+        if !matches!(admission, Admission::New | Admission::DependsOn(_)) {
+            self.duplicates.fetch_add(1, Ordering::Relaxed);
+        }
+        admission
+    }
+
+    fn look_for(
         &self,
         key: &CallKey,
         origin: Origin,
@@ -503,6 +521,7 @@ impl ReplyCache {
     /// What is kept.
     pub(crate) fn usage(&self) -> ReplyCacheUsage {
         let none = ReplyCacheUsage {
+            duplicates: self.duplicates.load(Ordering::Relaxed),
             evicted_young: self.evicted_young.load(Ordering::Relaxed),
             evicted_by_pressure: self.evicted_by_pressure.load(Ordering::Relaxed),
             ..ReplyCacheUsage::default()

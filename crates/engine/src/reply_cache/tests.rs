@@ -63,6 +63,7 @@ fn a_duplicate_in_progress_is_dropped_and_a_finished_one_replayed() {
     let (mut replayed, nothing) = (Vec::new(), Judged::default());
     assert_eq!(cache.admit(&call, origin(700, 1), &nothing, &mut replayed), Admission::Replayed);
     assert_eq!(replayed, b"the reply");
+    assert_eq!(cache.usage().duplicates, 2);
 }
 
 #[test]

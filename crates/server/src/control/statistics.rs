@@ -31,6 +31,7 @@ pub(super) fn statistics(
     for (name, value) in [
         ("replies_kept", engine.reply_cache.replies as u64),
         ("replies_kept_bytes", engine.reply_cache.bytes as u64),
+        ("duplicate_calls", engine.reply_cache.duplicates),
         ("replies_evicted_young", engine.reply_cache.evicted_young),
         ("replies_evicted_by_pressure", engine.reply_cache.evicted_by_pressure),
         ("verifier_changes", engine.verifier_changes),

@@ -1,0 +1,132 @@
+//! Asks the host's name servers one question each, and measures how long they take. A server that is dead
+//! costs every look-up its time-out: 5 s by default, twice (resolv.conf(5)).
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::facts::{NameServer, Unseen};
+use super::parse::host;
+use crate::machine::{Machine, why};
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// When the question is sent again: one lost datagram is no dead server.
+const AGAIN: Duration = Duration::from_millis(700);
+
+/// Asks all of them at once. Takes [`PATIENCE`] at the most, and a moment.
+pub(super) fn ask(machine: &Machine, unseen: &mut Vec<Unseen>) -> Vec<NameServer> {
+    if !host::asks_dns(&machine.read("/etc/nsswitch.conf").unwrap_or_default()) {
+        return Vec::new();
+    }
+    let text = match machine.read("/etc/resolv.conf") {
+        Ok(text) => text,
+        Err(error) => {
+            unseen.push(Unseen { what: "/etc/resolv.conf".to_owned(), why: why(&error) });
+            return Vec::new();
+        }
+    };
+    let resolver = host::resolver(&text);
+    let (send, receive) = mpsc::channel();
+    for (index, address) in resolver.servers.iter().copied().enumerate() {
+        let send = send.clone();
+        let asked = thread::Builder::new().name("name-server".to_owned()).spawn(move || {
+            let _ = send.send((index, question(address).ok()));
+        });
+        if let Err(error) = asked {
+            unseen.push(Unseen { what: format!("name server {address}"), why: error.to_string() });
+        }
+    }
+    drop(send);
+    let mut answers = vec![None; resolver.servers.len()];
+    let deadline = Instant::now() + PATIENCE + Duration::from_millis(500);
+    while let Ok((index, answer)) =
+        receive.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        if let Some(place) = answers.get_mut(index) {
+            *place = answer;
+        }
+    }
+    resolver
+        .servers
+        .iter()
+        .zip(answers)
+        .map(|(address, answered_s)| NameServer {
+            address: *address,
+            answered_s,
+            waited_s: PATIENCE.as_secs_f64(),
+            timeout_s: resolver.timeout_s.saturating_mul(resolver.attempts),
+        })
+        .collect()
+}
+
+/// Seconds until an answer of any kind comes: also a refusal is one of a living server.
+fn question(server: SocketAddr) -> io::Result<f64> {
+    let any: SocketAddr =
+        if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    // Connected: the kernel drops what others send, and tells of a port where nobody listens.
+    socket.connect(server)?;
+    let id = (Instant::now().elapsed().subsec_nanos() as u16) ^ (std::process::id() as u16);
+    let packet = packet(id);
+    let began = Instant::now();
+    let mut answer = [0_u8; 512];
+    loop {
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        socket.send(&packet)?;
+        socket.set_read_timeout(Some(left.min(AGAIN)))?;
+        match socket.recv(&mut answer) {
+            Ok(length) if answer.get(..2.min(length)) == Some(&id.to_be_bytes()) => {
+                return Ok(began.elapsed().as_secs_f64());
+            }
+            Ok(_) => {}
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A question for the name servers of the root (RFC 1035 §4.1), which every server knows.
+fn packet(id: u16) -> [u8; 17] {
+    let [high, low] = id.to_be_bytes();
+    // Recursion is desired; one question; the root's name; NS; IN.
+    [high, low, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_answers_is_measured_and_a_dead_one_is_given_up() {
+        let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = server.local_addr().expect("an address");
+        let answering = thread::spawn(move || {
+            let mut question = [0; 512];
+            let (length, peer) = server.recv_from(&mut question).expect("a question");
+            assert_eq!(length, 17);
+            // An odd answer first: it belongs to no question.
+            server.send_to(&[!question[0], 0, 0], peer).expect("sent");
+            server.send_to(&question[..length], peer).expect("sent");
+            // The question may come again meanwhile.
+            let _ = server.set_read_timeout(Some(Duration::from_millis(1500)));
+            while let Ok((length, peer)) = server.recv_from(&mut question) {
+                let _ = server.send_to(&question[..length], peer);
+            }
+        });
+        let took = question(address).expect("an answer");
+        assert!(took < PATIENCE.as_secs_f64());
+        answering.join().expect("ended");
+        // It has the port, and says nothing.
+        let dead = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let began = Instant::now();
+        assert!(question(dead.local_addr().expect("an address")).is_err());
+        assert!(began.elapsed() >= PATIENCE);
+    }
+}

@@ -1,0 +1,788 @@
+//! Unit: every row of the table is reached both ways, with a value beyond its limit and with one just before
+//! it; machines that are well have no finding.
+
+use std::collections::BTreeMap;
+
+use steadfast_control::clients::{ClientStatus, ClientsReport};
+use steadfast_control::intent_log::{FileSystemFigures, LogFigures};
+use steadfast_control::statistics::{Operation, Recorded, Stages, Statistics};
+use steadfast_sys::netlink::TcpState;
+
+use super::checks::{Severity, rows};
+use super::facts::{
+    Clock, Disk, Facts, Interface, InterfaceQueue, LogDevice, MountFacts, NameServer, Pressures,
+    Sample, Steadfast,
+};
+use super::parse::host::Exported;
+use super::parse::mountstats::{MountOperation, NfsMount, Transport};
+use super::parse::network::{InterfaceCounters, LocalNetwork, Softnet, UdpSocket};
+use super::parse::rpc::{Nfsd, OperationCount, RpcClient};
+use super::parse::system::{CpuTimes, DiskCounters, Stat};
+use super::{Report, catalogue, judge};
+use crate::tune::{SettingState, SettingStatus};
+
+const SECONDS: f64 = 5.0;
+
+/// Two looks and what is between them.
+struct Case {
+    before: Facts,
+    after: Facts,
+    samples: Vec<Sample>,
+}
+
+impl Case {
+    fn report(&self) -> Report {
+        judge(&self.before, &self.after, &self.samples)
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.report().findings.iter().any(|finding| finding.id == id)
+    }
+
+    fn mount(&mut self) -> &mut NfsMount {
+        &mut self.after.mounts[0].counters
+    }
+
+    fn read(&mut self) -> &mut MountOperation {
+        &mut self.mount().operations[0]
+    }
+
+    fn interface(&mut self) -> &mut Interface {
+        &mut self.after.interfaces[0]
+    }
+
+    fn nfsd(&mut self) -> &mut Nfsd {
+        self.after.nfsd.as_mut().expect("one")
+    }
+
+    fn server(&mut self) -> &mut Steadfast {
+        self.after.steadfast.as_mut().expect("one")
+    }
+
+    fn log(&mut self) -> &mut LogFigures {
+        self.server().statistics.log.as_mut().expect("one")
+    }
+
+    fn disk(&mut self) -> &mut Disk {
+        &mut self.after.disks[0]
+    }
+
+    fn pressure(&mut self) -> &mut Pressures {
+        self.after.pressure.as_mut().expect("some")
+    }
+
+    fn add(&mut self, counter: &str, count: u64) {
+        *self.after.protocols.entry(counter.to_owned()).or_default() += count;
+    }
+
+    /// CPU time of the interval, in ticks of all: so many of 1000.
+    fn cpu(&mut self, idle: u64, soft_interrupt: u64, stolen: u64) {
+        let before = self.before.cpus.all;
+        self.after.cpus.all = CpuTimes {
+            total: before.total + 1000,
+            idle: before.idle + idle,
+            soft_interrupt: before.soft_interrupt + soft_interrupt,
+            stolen: before.stolen + stolen,
+        };
+        let before = self.before.cpus.each[0];
+        self.after.cpus.each[0] = CpuTimes {
+            total: before.total + 500,
+            idle: before.idle + idle / 2,
+            soft_interrupt: before.soft_interrupt + soft_interrupt,
+            stolen: before.stolen + stolen / 2,
+        };
+    }
+
+    /// The kernel's server was called so often, and for so many changes; the Steadfast server is gone.
+    fn mix(&mut self, calls: u64, changing: u64) {
+        self.before.steadfast = None;
+        self.after.steadfast = None;
+        let operations = vec![
+            OperationCount { name: "read".to_owned(), count: calls - changing },
+            OperationCount { name: "write".to_owned(), count: changing },
+        ];
+        self.before.nfsd = Some(Nfsd { threads: 8, ..Nfsd::default() });
+        self.after.nfsd = Some(Nfsd { threads: 8, operations, ..Nfsd::default() });
+    }
+
+    /// The last calls of the server, each by the client `of` its number, with `xid` of its number.
+    fn recorded(&mut self, count: u32, client: fn(u32) -> u32, xid: impl Fn(u32) -> u32) {
+        let calls = (0..count).map(|number| Recorded {
+            xid: xid(number),
+            protocol: "nfs".to_owned(),
+            program: 100_003,
+            version: 3,
+            procedure: 1,
+            name: "GETATTR".to_owned(),
+            is_error: false,
+            operations: Vec::new(),
+            client: format!("10.0.0.{}:900", client(number)),
+            transport: "tcp".to_owned(),
+            begun_unix_us: 0,
+            latency_ns: 1,
+            execution_ns: 1,
+            is_sampled: false,
+            was_parked: false,
+            stages: Stages::default(),
+        });
+        self.server().statistics.recent = calls.collect();
+    }
+}
+
+/// Numbers that differ from run to run of a test, and are the same in each run of it.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+fn operation(name: &str, operations: u64, response_ms: u64) -> MountOperation {
+    MountOperation {
+        name: name.to_owned(),
+        operations,
+        transmissions: operations,
+        response_ms,
+        execute_ms: response_ms,
+        ..MountOperation::default()
+    }
+}
+
+/// A machine that serves by both servers, mounts, and is well.
+fn healthy(seed: u64) -> Case {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    for _ in 0..8 {
+        random.below(2);
+    }
+    let uptime_s = 100.0 + random.below(10_000_000) as f64;
+    let mut facts = Facts { uptime_s, ..Facts::default() };
+    let busy = 1 + random.below(1000);
+    facts.mounts = vec![MountFacts {
+        counters: NfsMount {
+            device: "server:/home".to_owned(),
+            mount_point: "/home".to_owned(),
+            kind: "nfs4".to_owned(),
+            options:
+                "rw,vers=4.2,rsize=1048576,wsize=1048576,hard,proto=tcp,timeo=600,local_lock=none"
+                    .to_owned(),
+            age_s: 50 + random.below(100_000),
+            events: vec![0; 27],
+            bytes: vec![0; 8],
+            transports: vec![Transport {
+                kind: "tcp".to_owned(),
+                connects: 1,
+                ..Transport::default()
+            }],
+            operations: vec![
+                operation("read", 10_000 * busy, 5000 * busy),
+                operation("getattr", 1000, 300),
+            ],
+        },
+        ahead_s: Some(-(random.below(1000) as f64)),
+    }];
+    facts.client = Some(RpcClient { calls: 11_000 * busy, ..RpcClient::default() });
+    facts.interfaces = vec![Interface {
+        counters: InterfaceCounters {
+            name: "eth0".to_owned(),
+            received_bytes: random.below(1 << 40),
+            received: 1_000_000 * busy,
+            // A tenth of what would be felt.
+            receive_errors: 60 * busy,
+            sent_bytes: random.below(1 << 40),
+            sent: 1_000_000 * busy,
+            ..InterfaceCounters::default()
+        },
+        missed: 0,
+        speed_mbit: Some([1000, 10_000, 25_000][random.below(3) as usize]),
+        is_half_duplex: false,
+        carrier_changes: random.below(10),
+        is_device: true,
+    }];
+    facts.queues = vec![InterfaceQueue {
+        interface: "eth0".to_owned(),
+        kind: "fq".to_owned(),
+        drops: random.below(5),
+    }];
+    facts.softnet = vec![Softnet { processed: 1_000_000 * busy, dropped: 3, squeezed: 9 }; 2];
+    facts.nfs_udp = vec![UdpSocket { port: 2049, inode: 7, ..UdpSocket::default() }];
+    facts.nfs_tcp = vec![TcpState {
+        local: "10.0.0.1:2049".parse().expect("one"),
+        peer: "10.0.0.2:900".parse().expect("one"),
+        retransmitted: random.below(10),
+        sent: 100_000,
+        out_of_order: random.below(10),
+        received: 100_000,
+        round_trip_us: 200,
+    }];
+    facts.networks = vec![LocalNetwork {
+        interface: "eth0".to_owned(),
+        network: "0000000A".to_owned(),
+        mask: "00FFFFFF".to_owned(),
+    }];
+    facts.neighbours = random.below(500);
+    for (counter, count) in [
+        ("Tcp.OutSegs", 1_000_000 * busy),
+        ("Tcp.InSegs", 1_000_000 * busy),
+        ("Tcp.RetransSegs", 100 * busy),
+        ("Udp.InDatagrams", 100_000),
+        ("Udp.RcvbufErrors", 0),
+        ("Udp.OutDatagrams", 100_000),
+        ("Udp.SndbufErrors", 0),
+        ("Ip.ReasmReqds", 100_000),
+        ("Ip.ReasmFails", 0),
+        ("TcpExt.ListenDrops", 0),
+        ("TcpExt.PruneCalled", random.below(10)),
+    ] {
+        facts.protocols.insert(counter.to_owned(), count);
+    }
+    let cpu = CpuTimes { total: 1_000_000, idle: 900_000, soft_interrupt: 1000, stolen: 100 };
+    facts.cpus = Stat { all: cpu, each: vec![cpu; 2], running: 1, blocked: 0 };
+    facts.pressure = Some(Pressures::default());
+    facts.memory =
+        BTreeMap::from([("MemTotal".to_owned(), 8 << 20), ("MemAvailable".to_owned(), 4 << 20)]);
+    facts.disks = vec![Disk {
+        counters: DiskCounters {
+            name: "sda".to_owned(),
+            reads: 1000 * busy,
+            ..DiskCounters::default()
+        },
+        is_rotational: random.below(2) == 0,
+    }];
+    facts.congestion_control = ["cubic", "bbr"][random.below(2) as usize].to_owned();
+    facts.default_queue = "fq".to_owned();
+    facts.settings = crate::tune::settings()
+        .iter()
+        .map(|setting| SettingState {
+            key: setting.key.to_owned(),
+            reason: setting.reason,
+            source: setting.source,
+            present: Some("4096".to_owned()),
+            proposed: Some("4096".to_owned()),
+            status: SettingStatus::Good,
+        })
+        .collect();
+    facts.clock = Some(Clock { is_synchronised: true, error_s: random.below(100) as f64 / 1000.0 });
+    facts.name_servers = vec![NameServer {
+        address: "10.0.0.53:53".parse().expect("one"),
+        answered_s: Some(random.below(99) as f64 / 1000.0),
+        waited_s: 2.0,
+        timeout_s: 10,
+    }];
+    let operations = vec![OperationCount { name: "read".to_owned(), count: 100_000 }];
+    facts.nfsd = Some(Nfsd { threads: 8, calls: 100_000, operations, ..Nfsd::default() });
+    facts.nfsd_queue = Some((100_000, random.below(1000)));
+    facts.exported = vec![Exported {
+        path: "/srv".to_owned(),
+        client: "*".to_owned(),
+        options: "rw,sync,no_subtree_check".to_owned(),
+    }];
+    facts.steadfast = Some(server(&mut random));
+    let mut after = facts.clone();
+    pass(&mut after, &mut random);
+    let samples = (0..50)
+        .map(|number| Sample {
+            uptime_s: uptime_s + f64::from(number) / 10.0,
+            running: random.below(3),
+            blocked: 0,
+            carried: vec![("eth0".to_owned(), u64::from(number as u32) * 1000, 0)],
+        })
+        .collect();
+    Case { before: facts, after, samples }
+}
+
+fn server(random: &mut Random) -> Steadfast {
+    let log = LogFigures {
+        phase: "on".to_owned(),
+        ring_bytes: 256 << 20,
+        used_bytes: random.below(100 << 20),
+        batches: 1000,
+        write_ns: vec![(65_536, 131_071, 1000)],
+        file_systems: vec![FileSystemFigures {
+            path: "/srv".to_owned(),
+            ..FileSystemFigures::default()
+        }],
+        ..LogFigures::default()
+    };
+    Steadfast {
+        statistics: Statistics {
+            version: 1,
+            process: 7,
+            started_unix_ms: 1000,
+            taken_unix_ms: 100_000,
+            log: Some(log.with_percentiles()),
+            server: BTreeMap::from([("calls".to_owned(), 1000)]),
+            ..Statistics::default()
+        },
+        log_device: Some(LogDevice {
+            path: "/var/l".to_owned(),
+            disk: "sda".to_owned(),
+            ..LogDevice::default()
+        }),
+        clients: Some(ClientsReport {
+            clients: vec![client("one", "10.0.0.2:900"), client("two", "10.0.0.3:900")],
+            ..ClientsReport::default()
+        }),
+        ..Steadfast::default()
+    }
+}
+
+fn client(name: &str, address: &str) -> ClientStatus {
+    ClientStatus {
+        name: name.to_owned(),
+        address: address.to_owned(),
+        protocol: "NFSv4.1+".to_owned(),
+        ..ClientStatus::default()
+    }
+}
+
+/// Five seconds of little work.
+fn pass(after: &mut Facts, random: &mut Random) {
+    after.uptime_s += SECONDS;
+    let mount = &mut after.mounts[0].counters;
+    mount.age_s += SECONDS as u64;
+    mount.operations[0].operations += 1000;
+    mount.operations[0].transmissions += 1000;
+    mount.operations[0].response_ms += 1000 + random.below(5000);
+    let counters = &mut after.interfaces[0].counters;
+    counters.received_bytes += random.below(50 << 20);
+    counters.received += 10_000;
+    counters.sent_bytes += random.below(50 << 20);
+    counters.sent += 10_000;
+    after.softnet[0].processed += 20_000;
+    after.nfs_tcp[0].sent += 10_000;
+    after.nfs_tcp[0].received += 10_000;
+    for (counter, count) in [
+        ("Tcp.OutSegs", 10_000),
+        ("Tcp.InSegs", 10_000),
+        ("Tcp.RetransSegs", random.below(3)),
+        ("Udp.InDatagrams", 1000),
+        ("Udp.OutDatagrams", 1000),
+        ("Ip.ReasmReqds", 1000),
+    ] {
+        *after.protocols.entry(counter.to_owned()).or_default() += count;
+    }
+    let spent = |times: &mut CpuTimes, ticks: u64, idle: u64| {
+        times.total += ticks;
+        times.idle += idle;
+        times.soft_interrupt += ticks / 50;
+    };
+    spent(&mut after.cpus.all, 1000, 300 + random.below(600));
+    spent(&mut after.cpus.each[0], 500, 200);
+    spent(&mut after.cpus.each[1], 500, 200);
+    let disk = &mut after.disks[0].counters;
+    let reads = random.below(300);
+    disk.reads += reads;
+    disk.read_ms += reads * random.below(10);
+    disk.busy_ms += random.below(2000);
+    disk.queue_ms += random.below(2000);
+    let pressure = after.pressure.as_mut().expect("some");
+    pressure.cpu.some_us += random.below(2_000_000);
+    pressure.io.some_us += random.below(1_000_000);
+    pressure.memory.some_us += random.below(100_000);
+    let nfsd = after.nfsd.as_mut().expect("one");
+    nfsd.calls += 1000;
+    nfsd.duplicates += random.below(3);
+    nfsd.operations[0].count += 1000;
+    after.nfsd_queue =
+        after.nfsd_queue.map(|(records, waited)| (records + 1000, waited + random.below(90)));
+    let statistics = &mut after.steadfast.as_mut().expect("one").statistics;
+    statistics.taken_unix_ms += 5000;
+    *statistics.server.entry("calls".to_owned()).or_default() += 1000;
+}
+
+type Mutation = fn(&mut Case, bool);
+
+/// A way to each row: with `true` it is found, with `false` it is just not.
+#[rustfmt::skip]
+const WAYS: &[(&str, Mutation)] = &[
+    ("nfs-retransmissions", |case, is_bad| {
+        // 0.42 % of the calls, with 30 ms and a timer of 0.7 s.
+        case.mount().options = "rw,proto=tcp,timeo=7,rsize=1048576,wsize=1048576".to_owned();
+        let before = case.before.mounts[0].counters.operations[0].clone();
+        let read = case.read();
+        read.operations = before.operations + 10_000;
+        read.transmissions = before.transmissions + 10_000 + if is_bad { 44 } else { 41 };
+        read.response_ms = before.response_ms + 300_000;
+    }),
+    ("server-slow", |case, is_bad| {
+        case.read().response_ms = case.before.mounts[0].counters.operations[0].response_ms
+            + 1000 * if is_bad { 31 } else { 29 };
+    }),
+    ("client-queue", |case, is_bad| {
+        let before = case.before.mounts[0].counters.operations[0].clone();
+        case.read().response_ms = before.response_ms + 4000;
+        case.read().queue_ms = before.queue_ms + if is_bad { 2100 } else { 1900 };
+    }),
+    ("try-later", |case, is_bad| case.mount().events[24] = if is_bad { 11 } else { 9 }),
+    ("reconnects", |case, is_bad| case.mount().transports[0].connects = if is_bad { 3 } else { 2 }),
+    ("small-transfers", |case, is_bad| {
+        let size = if is_bad { 1024 } else { 65_536 };
+        case.mount().options = format!("rw,proto=tcp,rsize={size},wsize=1048576");
+    }),
+    ("mount-udp", |case, is_bad| {
+        let proto = if is_bad { "udp" } else { "tcp" };
+        case.mount().options = format!("rw,proto={proto},rsize=1048576,wsize=1048576");
+    }),
+    ("mount-nolock", |case, is_bad| {
+        case.mount().kind = "nfs".to_owned();
+        let mode = if is_bad { "rw" } else { "ro" };
+        case.mount().options = format!("{mode},nolock,proto=tcp");
+    }),
+    ("mount-soft", |case, is_bad| {
+        case.mount().options = if is_bad { "rw,soft" } else { "ro,soft" }.to_owned();
+    }),
+    ("mount-noac", |case, is_bad| {
+        let least = u32::from(!is_bad);
+        case.mount().options = format!("rw,acregmin=0,acregmax={least},acdirmin=0,acdirmax={least}");
+    }),
+    ("name-cache", |case, is_bad| {
+        case.mount().events[6] = 1000;
+        case.mount().operations.push(operation("access", if is_bad { 210 } else { 190 }, 1));
+    }),
+    ("page-cache", |case, is_bad| {
+        case.mount().bytes[0] = 100 << 20;
+        case.mount().bytes[4] = if is_bad { 21 << 20 } else { 19 << 20 };
+    }),
+    ("failing-calls", |case, is_bad| case.read().errors += if is_bad { 11 } else { 9 }),
+    ("server-clock", |case, is_bad| case.after.mounts[0].ahead_s = Some(if is_bad { 1.1 } else { 0.9 })),
+    ("interface-errors", |case, is_bad| {
+        case.interface().counters.receive_errors += if is_bad { 13 } else { 11 };
+    }),
+    ("interface-overruns", |case, is_bad| case.interface().missed += if is_bad { 7 } else { 5 }),
+    ("interface-half-duplex", |case, is_bad| case.interface().is_half_duplex = is_bad),
+    ("interface-carrier", |case, is_bad| case.interface().carrier_changes += u64::from(is_bad)),
+    ("interface-slow", |case, is_bad| {
+        case.interface().speed_mbit = Some(if is_bad { 100 } else { 1000 });
+    }),
+    ("queue-drops", |case, is_bad| case.after.queues[0].drops += if is_bad { 7 } else { 5 }),
+    ("softnet-drops", |case, is_bad| case.after.softnet[1].dropped += if is_bad { 13 } else { 11 }),
+    ("softnet-squeezed", |case, is_bad| case.after.softnet[1].squeezed += if is_bad { 21 } else { 19 }),
+    ("network-load", |case, is_bad| {
+        case.interface().speed_mbit = Some(1000);
+        let before = case.before.interfaces[0].counters.sent_bytes;
+        // 1000 Mbit/s are 625 MB in 5 s.
+        case.interface().counters.sent_bytes = before + 625_000_000 / 100 * if is_bad { 41 } else { 39 };
+    }),
+    ("network-bursts", |case, is_bad| {
+        case.interface().speed_mbit = Some(1000);
+        for (number, sample) in case.samples.iter_mut().enumerate() {
+            let sent = 62_500_000 / 100 * if is_bad { 62 } else { 58 };
+            sample.carried[0].2 = if number >= 25 { sent } else { 0 };
+        }
+    }),
+    ("tcp-retransmissions", |case, is_bad| {
+        case.after.protocols.insert("Tcp.RetransSegs".to_owned(), case.before.protocols["Tcp.RetransSegs"]);
+        case.add("Tcp.RetransSegs", if is_bad { 7 } else { 5 });
+    }),
+    ("peer-loss", |case, is_bad| case.after.nfs_tcp[0].retransmitted += if is_bad { 43 } else { 41 }),
+    ("udp-receive-drops", |case, is_bad| {
+        case.add("Udp.InDatagrams", 9000);
+        case.add("Udp.RcvbufErrors", if is_bad { 7 } else { 5 });
+    }),
+    ("udp-send-drops", |case, is_bad| {
+        case.add("Udp.OutDatagrams", 9000);
+        case.add("Udp.SndbufErrors", if is_bad { 7 } else { 5 });
+    }),
+    ("nfs-socket-drops", |case, is_bad| case.after.nfs_udp[0].drops = u64::from(is_bad)),
+    ("fragments-lost", |case, is_bad| {
+        case.add("Ip.ReasmReqds", 9000);
+        case.add("Ip.ReasmFails", if is_bad { 7 } else { 5 });
+    }),
+    ("listen-overflows", |case, is_bad| case.add("TcpExt.ListenDrops", u64::from(is_bad))),
+    ("tcp-memory", |case, is_bad| case.add("TcpExt.PruneCalled", u64::from(is_bad))),
+    ("nfsd-threads", |case, is_bad| {
+        let (records, waited) = case.before.nfsd_queue.expect("some");
+        case.after.nfsd_queue = Some((records + 1000, waited + if is_bad { 101 } else { 99 }));
+    }),
+    ("duplicate-calls", |case, is_bad| {
+        let before = case.before.nfsd.as_ref().expect("one").duplicates;
+        case.nfsd().duplicates = before + if is_bad { 5 } else { 4 };
+    }),
+    ("repeated-calls", |case, is_bad| {
+        let duplicates = if is_bad { 5 } else { 4 };
+        case.server().statistics.server.insert("duplicate_calls".to_owned(), duplicates);
+    }),
+    ("bad-calls", |case, is_bad| case.nfsd().bad_calls = if is_bad { 11 } else { 10 }),
+    ("stale-handles", |case, is_bad| case.nfsd().stale_handles = if is_bad { 10 } else { 9 }),
+    ("export-async", |case, is_bad| {
+        case.after.exported[0].options = if is_bad { "rw,async" } else { "rw,sync" }.to_owned();
+    }),
+    ("export-subtree-check", |case, is_bad| {
+        let word = if is_bad { "subtree_check" } else { "no_subtree_check" };
+        case.after.exported[0].options = format!("rw,{word}");
+    }),
+    ("reply-cache-full", |case, is_bad| {
+        case.server().statistics.server.insert("replies_evicted_young".to_owned(), u64::from(is_bad));
+    }),
+    ("told-later", |case, is_bad| {
+        case.server().statistics.server.insert("told_later".to_owned(), u64::from(is_bad));
+    }),
+    ("refused-connections", |case, is_bad| {
+        case.server().statistics.server.insert("refused".to_owned(), u64::from(is_bad));
+    }),
+    ("faulty-share", |case, is_bad| {
+        case.server().faulty_shares = vec![("/a".to_owned(), "it is gone".to_owned()); usize::from(is_bad)];
+    }),
+    ("one-sided-load", |case, is_bad| {
+        let client: fn(u32) -> u32 = if is_bad {
+            |number| if number < 610 { 1 } else { 1 + number % 4 }
+        } else {
+            |number| 1 + number % 4
+        };
+        case.recorded(1000, client, |number| number);
+    }),
+    ("doubled-names", |case, is_bad| {
+        let name = if is_bad { "one" } else { "three" };
+        case.server().clients = Some(ClientsReport {
+            clients: vec![client(name, "10.0.0.9:900")],
+            ..ClientsReport::default()
+        });
+    }),
+    ("small-calls", |case, is_bad| {
+        case.server().statistics.operations = vec![Operation {
+            protocol: "nfs".to_owned(),
+            name: "READ".to_owned(),
+            calls: 1000,
+            bytes_out: 1000 * if is_bad { 1152 } else { 4224 },
+            ..Operation::default()
+        }];
+    }),
+    ("names-failing", |case, is_bad| {
+        if is_bad {
+            case.server().failed_names.insert("host".to_owned(), "no answer".to_owned());
+        }
+    }),
+    ("log-will-not-help", |case, is_bad| case.mix(5000, if is_bad { 0 } else { 100 })),
+    ("log-would-help", |case, is_bad| case.mix(5000, if is_bad { 64 } else { 62 })),
+    ("log-helps", |case, is_bad| {
+        let of = |name: &str, calls| Operation {
+            protocol: "nfs".to_owned(),
+            name: name.to_owned(),
+            calls,
+            ..Operation::default()
+        };
+        let writes = if is_bad { 51 } else { 49 };
+        case.server().statistics.operations = vec![of("GETATTR", 1000 - writes), of("WRITE", writes)];
+    }),
+    ("log-off", |case, is_bad| {
+        case.log().phase = if is_bad { "off" } else { "on" }.to_owned();
+    }),
+    ("log-slow", |case, is_bad| {
+        let ns = if is_bad { 5_500_000 } else { 4_500_000 };
+        let log = case.log();
+        log.batches += 100;
+        log.write_ns.push((ns, ns + 2, 100));
+        *log = log.clone().with_percentiles();
+    }),
+    ("log-full", |case, is_bad| case.log().waits_for_room = u64::from(is_bad)),
+    ("log-not-power-safe", |case, is_bad| {
+        case.server().log_device.as_mut().expect("one").is_memory = is_bad;
+    }),
+    ("file-system-fault", |case, is_bad| {
+        case.log().file_systems[0].fault = is_bad.then(|| "EIO".to_owned());
+    }),
+    ("cpu-busy", |case, is_bad| case.cpu(if is_bad { 199 } else { 201 }, 10, 0)),
+    ("run-queue", |case, is_bad| {
+        for sample in &mut case.samples {
+            sample.running = if is_bad { 5 } else { 4 };
+        }
+    }),
+    ("packets-on-one-cpu", |case, is_bad| case.cpu(400, if is_bad { 301 } else { 299 }, 0)),
+    ("stolen-time", |case, is_bad| case.cpu(400, 10, if is_bad { 101 } else { 99 })),
+    ("disk-busy", |case, is_bad| {
+        let before = case.before.disks[0].counters.clone();
+        case.disk().counters.busy_ms = before.busy_ms + if is_bad { 3100 } else { 2900 };
+        case.disk().counters.queue_ms = before.queue_ms + 6000;
+    }),
+    ("disk-slow", |case, is_bad| {
+        case.disk().is_rotational = true;
+        let before = case.before.disks[0].counters.clone();
+        case.disk().counters.reads = before.reads + 100;
+        case.disk().counters.read_ms = before.read_ms + if is_bad { 2010 } else { 1990 };
+    }),
+    ("disk-rate", |case, is_bad| {
+        case.disk().is_rotational = true;
+        let before = case.before.disks[0].counters.clone();
+        case.disk().counters.reads = before.reads + if is_bad { 401 } else { 399 };
+        case.disk().counters.read_ms = before.read_ms + 1000;
+    }),
+    ("io-pressure", |case, is_bad| {
+        case.pressure().io.some_us = if is_bad { 1_300_000 } else { 1_200_000 };
+    }),
+    ("memory-pressure", |case, is_bad| {
+        case.pressure().memory.some_us = if is_bad { 260_000 } else { 240_000 };
+    }),
+    ("read-cache", |case, is_bad| {
+        case.nfsd().read_bytes = 100 << 20;
+        let before = case.before.disks[0].counters.read_bytes;
+        case.disk().counters.read_bytes = before + (if is_bad { 21 << 20 } else { 19 << 20 });
+    }),
+    ("cpu-will-not-help", |case, is_bad| {
+        case.cpu(if is_bad { 510 } else { 490 }, 10, 0);
+        slow_disk(case);
+    }),
+    ("network-will-not-help", |case, is_bad| {
+        slow_disk(case);
+        case.interface().speed_mbit = Some(1000);
+        let before = case.before.interfaces[0].counters.clone();
+        let counters = &mut case.interface().counters;
+        counters.received_bytes = before.received_bytes;
+        counters.sent_bytes = before.sent_bytes + 625_000_000 / 100 * if is_bad { 4 } else { 6 };
+    }),
+    ("kernel-settings", |case, is_bad| {
+        case.after.settings[0].status = if is_bad { SettingStatus::Worse } else { SettingStatus::NotNeeded };
+    }),
+    ("bbr-without-fq", |case, is_bad| {
+        case.after.congestion_control = "bbr".to_owned();
+        case.after.queues[0].kind = if is_bad { "fq_codel" } else { "fq" }.to_owned();
+    }),
+    ("neighbour-table", |case, is_bad| case.after.neighbours = if is_bad { 3277 } else { 3276 }),
+    ("arp-shared-network", |case, is_bad| {
+        let other = LocalNetwork { interface: "eth1".to_owned(), ..case.after.networks[0].clone() };
+        case.after.networks.push(other);
+        let status = if is_bad { SettingStatus::Worse } else { SettingStatus::Good };
+        for setting in &mut case.after.settings {
+            if setting.key.ends_with("arp_ignore") {
+                setting.status = status;
+            }
+        }
+    }),
+    ("clock-unsynchronised", |case, is_bad| {
+        case.after.clock = Some(Clock { is_synchronised: !is_bad, error_s: 0.5 });
+    }),
+    ("name-server-dead", |case, is_bad| {
+        case.after.name_servers[0].answered_s = if is_bad { None } else { Some(1.9) };
+    }),
+    ("name-server-slow", |case, is_bad| {
+        case.after.name_servers[0].answered_s = Some(if is_bad { 0.11 } else { 0.09 });
+    }),
+];
+
+fn slow_disk(case: &mut Case) {
+    let before = case.before.disks[0].counters.clone();
+    case.disk().counters.reads = before.reads + 100;
+    case.disk().counters.read_ms = before.read_ms + 3000;
+}
+
+#[test]
+fn every_row_is_found_beyond_its_limit_and_not_before_it() {
+    let ids: Vec<&str> = rows().map(|row| row.id).collect();
+    let mut with_ways: Vec<&str> = WAYS.iter().map(|(id, _)| *id).collect();
+    with_ways.dedup();
+    assert_eq!(with_ways, ids, "a way to each row, in the order of the table");
+    for (id, way) in WAYS {
+        for seed in 0..20 {
+            let mut case = healthy(seed);
+            // What a log gains is told of every server.
+            let is_told = id.starts_with("log-w");
+            assert!(
+                is_told || !case.has(id),
+                "{id} on a healthy machine: {:?}",
+                case.report().findings
+            );
+            way(&mut case, false);
+            assert!(!case.has(id), "{id} before its limit: {:?}", case.report().findings);
+            let mut case = healthy(seed);
+            way(&mut case, true);
+            assert!(case.has(id), "{id} beyond its limit");
+        }
+    }
+}
+
+#[test]
+fn healthy_machines_have_no_finding() {
+    for seed in 0..100 {
+        let report = healthy(seed).report();
+        // A mix without changes is no fault.
+        let wrong: Vec<_> =
+            report.findings.iter().filter(|one| one.severity > Severity::Info).collect();
+        assert!(wrong.is_empty(), "{seed}: {wrong:?}");
+        assert_eq!(report.exit_status(), 0);
+    }
+}
+
+#[test]
+fn a_machine_of_which_nothing_is_known_has_no_finding() {
+    let nothing = Facts::default();
+    assert_eq!(judge(&nothing, &nothing, &[]).findings, []);
+    // Nor does one look without another.
+    let case = healthy(1);
+    let report = judge(&Facts::default(), &case.after, &[]);
+    assert!(
+        report.findings.iter().all(|one| one.severity <= Severity::Advice),
+        "{:?}",
+        report.findings
+    );
+}
+
+#[test]
+fn what_is_long_past_is_an_advice() {
+    let mut case = healthy(3);
+    // Nothing comes between the looks.
+    case.after = case.before.clone();
+    case.after.uptime_s += SECONDS;
+    for facts in [&mut case.before, &mut case.after] {
+        facts.interfaces[0].counters.receive_errors = facts.interfaces[0].counters.received / 100;
+    }
+    let report = case.report();
+    let found = report.findings.iter().find(|one| one.id == "interface-errors").expect("found");
+    assert_eq!(found.severity, Severity::Advice);
+    assert!(found.evidence.contains("since the start"), "{}", found.evidence);
+}
+
+#[test]
+fn the_worst_is_told_first_and_decides_about_the_exit_status() {
+    let mut case = healthy(4);
+    for id in ["name-server-dead", "interface-slow", "small-transfers"] {
+        let (_, way) = WAYS.iter().find(|(known, _)| *known == id).expect("one");
+        way(&mut case, true);
+    }
+    let report = case.report();
+    assert_eq!(report.exit_status(), 3);
+    assert_eq!(report.findings[0].id, "name-server-dead");
+    assert!(report.findings.is_sorted_by(|one, other| one.severity >= other.severity));
+    let text = report.text();
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what:?} in {text}"));
+    assert!(
+        at("CRITICAL: 10.0.0.53") < at("WARNING: /home")
+            && at("WARNING: /home") < at("ADVICE: eth0")
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+}
+
+#[test]
+fn settings_of_findings_are_those_of_tune() {
+    for row in rows() {
+        for key in row.settings {
+            assert!(crate::tune::settings().iter().any(|setting| setting.key == *key), "{key}");
+        }
+        for words in [row.title, row.threshold, row.source, row.action, row.gain] {
+            assert!(
+                !words.is_empty() && !words.contains("  ") && !words.contains('|'),
+                "{}: {words:?}",
+                row.id
+            );
+        }
+    }
+}
+
+/// The page of the documentation is made from the table. `BLESS=1` writes it.
+#[test]
+fn the_documentation_has_the_table() {
+    const BEGIN: &str = "<!-- begin findings -->\n";
+    const END: &str = "<!-- end findings -->";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/doctor.md");
+    let page = std::fs::read_to_string(path).expect("docs/doctor.md");
+    let (head, rest) = page.split_once(BEGIN).expect("a begin");
+    let (table, tail) = rest.split_once(END).expect("an end");
+    let wanted = format!("\n{}\n", catalogue());
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, format!("{head}{BEGIN}{wanted}{END}{tail}")).expect("written");
+        return;
+    }
+    assert!(table == wanted, "docs/doctor.md is old: run this test with BLESS=1");
+}
