@@ -2,7 +2,8 @@
 # Builds the fuzz targets with coverage instrumentation on stable Rust, and runs them.
 #
 #   run.sh TARGET SECONDS   one target
-#   run.sh all SECONDS      the canary, then each target for so long; fails if any crashes
+#   run.sh all SECONDS      the canary, then each target for so long, one on each CPU; fails if any crashes
+#   run.sh built TARGET SECONDS   one target that is built already
 #   run.sh canary           fails unless the planted bug is found within 20 seconds
 #   run.sh repeat TARGET FILE...   runs a target on inputs that were found
 #   run.sh seeds            writes corpus/ anew from the encoders
@@ -91,13 +92,16 @@ all)
     build
     failed=
     canary || failed=canary
-    for name in $(targets); do
-        run "$name" "$seconds" || failed="$failed $name"
-    done
+    # Each has its own directories and says which it is, so that they may run at the same time.
+    targets | xargs -P "$(nproc)" -I TARGET sh ./run.sh built TARGET "$seconds" ||
+        failed="$failed (see above)"
     if [ -n "$failed" ]; then
         echo "failed: $failed"
         exit 1
     fi
+    ;;
+built)
+    run "$2" "${3:?how many seconds?}"
     ;;
 "")
     sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' run.sh
