@@ -521,6 +521,11 @@ fn changes_go_on_while_the_server_crashes(loses: bool, more: &str) {
         // So many changes are between two crashes that the journal has some of each kind.
         workers.await_steps(40 + 7 * (crash % 13), &format!("crash {crash}"));
         this.crash(loses);
+        if crash % 2 == 1 {
+            // While what was lost is brought back.
+            std::thread::sleep(Duration::from_millis(crash * 11 % 64));
+            this.crash(loses);
+        }
     }
     workers.await_steps(40, "after the last crash");
     let steps = workers.steps();
@@ -539,10 +544,10 @@ fn changes_go_on_while_the_server_crashes(loses: bool, more: &str) {
 
 #[test]
 fn changes_go_on_while_the_server_loses_what_is_not_stable() {
-    changes_go_on_while_the_server_crashes(true, "");
+    changes_go_on_while_the_server_crashes(true, ",nconnect=2");
 }
 
 #[test]
 fn changes_go_on_while_the_server_is_killed() {
-    changes_go_on_while_the_server_crashes(false, ",nconnect=3,wsize=4096");
+    changes_go_on_while_the_server_crashes(false, ",nconnect=3,wsize=4096,journal_size=1M");
 }

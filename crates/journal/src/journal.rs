@@ -251,7 +251,9 @@ impl Journal {
         let object = state.index.get(of).and_then(Entry::stamped).cloned();
         let Some(object) = object else { return Ok(()) };
         let frame = notes::encode_outcome(HEADER_BYTES, of, &object, &outcome)?;
-        self.make_room(&mut state, frame.len(), RECORD_RESERVE_BYTES)?;
+        // Without a handle later records of the object cannot be brought to what is made instead of it.
+        let reserve = if outcome.handle.is_empty() { RECORD_RESERVE_BYTES } else { RESERVE_BYTES };
+        self.make_room(&mut state, frame.len(), reserve)?;
         let Some(entry) = state.index.get_mut(of) else { return Ok(()) };
         let after = outcome.after;
         entry.note(outcome);

@@ -221,6 +221,10 @@ impl Journaling {
 
     fn not_taken(&self, error: &AppendError) -> NotTaken {
         match error {
+            AppendError::Unfit(why) => {
+                tracing::error!(%why, "a change does not fit into the journal, and is made without it");
+                NotTaken::Failed
+            }
             AppendError::Full { .. } => {
                 self.report_full();
                 NotTaken::Full

@@ -14,7 +14,7 @@ use steadfast_journal::{Change, Outcome, Sequence, Settled};
 
 use crate::held::Verifier;
 use crate::journaling::{Journaling, NotTaken};
-use crate::node::Node;
+use crate::node::{Node, Nodes, ROOT};
 use crate::recovery::{Fate, Recovery};
 use crate::server::Server;
 use crate::transport::Patience;
@@ -22,6 +22,8 @@ use crate::write_back::WriteBack;
 
 /// How often it is looked whether changes are stable.
 const TICK: Duration = Duration::from_secs(1);
+/// How often it is looked whether somebody waits for that.
+const LOOK: Duration = Duration::from_millis(50);
 /// How long changes of an `async` share wait for a SYNC.
 const SYNC_AFTER: Duration = Duration::from_secs(5);
 /// A record with names finds room in so much.
@@ -30,6 +32,10 @@ const RECORD_BYTES: usize = 4096;
 /// Gives the change to what appends it. Its handles are those of now.
 pub(crate) type Describe<'d> = &'d dyn Fn(&mut dyn FnMut(Change<'_>));
 
+fn is_gone(error: &ClientError) -> bool {
+    matches!(error.status(), Some(NfsStat3::Stale | NfsStat3::BadHandle))
+}
+
 /// The records of a mount's changes of names and attributes.
 #[derive(Debug)]
 pub(crate) struct Keeping {
@@ -37,10 +43,15 @@ pub(crate) struct Keeping {
     recovery: Arc<Recovery>,
     server: Arc<Server>,
     write_back: Arc<WriteBack>,
+    nodes: Arc<Nodes>,
     /// By the file system at the server: SYNC is about one.
     unstable: Mutex<HashMap<u64, Unstable>>,
+    /// Held by who asks what is stable.
+    settling: Mutex<()>,
     /// It was told that a file system cannot be flushed.
     has_told: AtomicBool,
+    /// Somebody waits for room in the ring.
+    is_urgent: AtomicBool,
 }
 
 /// Changes that were answered and are not known to be stable.
@@ -49,7 +60,8 @@ struct Unstable {
     /// Any object of the file system, and who may ask about it.
     node: Arc<Node>,
     identity: Identity,
-    records: Vec<Sequence>,
+    /// With the verifier that the server had when they were sent.
+    records: Vec<(Sequence, Option<Verifier>)>,
     since: Instant,
 }
 
@@ -60,6 +72,8 @@ pub(crate) struct Begun {
     /// Recoveries so far.
     finished: u64,
     verifier: Option<Verifier>,
+    /// To be given to the call ([`crate::transport::Link::losses`]).
+    pub(crate) losses: u64,
 }
 
 impl Keeping {
@@ -68,21 +82,31 @@ impl Keeping {
         recovery: Arc<Recovery>,
         server: Arc<Server>,
         write_back: Arc<WriteBack>,
+        nodes: Arc<Nodes>,
     ) -> io::Result<Arc<Self>> {
         let keeping = Arc::new(Self {
             journaling,
             recovery,
             server,
             write_back,
+            nodes,
             unstable: Mutex::default(),
+            settling: Mutex::default(),
             has_told: AtomicBool::new(false),
+            is_urgent: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&keeping);
         let run = move || {
+            let mut looked = Instant::now();
             loop {
-                thread::sleep(TICK);
+                thread::sleep(LOOK);
                 let Some(keeping) = weak.upgrade() else { return };
-                let is_pressed = keeping.journaling.is_pressed();
+                let is_urgent = keeping.is_urgent.swap(false, Ordering::Relaxed);
+                if !is_urgent && looked.elapsed() < TICK {
+                    continue;
+                }
+                looked = Instant::now();
+                let is_pressed = is_urgent || keeping.journaling.is_pressed();
                 if let Err(ClientError::Closed) = keeping.settle(is_pressed) {
                     return;
                 }
@@ -114,13 +138,14 @@ impl Keeping {
                 Ok(record) => {
                     self.recovery.watch(record);
                     let (finished, verifier) = (self.recovery.finished(), self.recovery.verifier());
-                    return Ok(Some(Begun { record, finished, verifier }));
+                    let losses = self.server.link.losses();
+                    return Ok(Some(Begun { record, finished, verifier, losses }));
                 }
                 Err(NotTaken::Failed) => return Ok(None),
                 Err(NotTaken::Full) => drop(entered),
             }
             self.write_back.press_all();
-            self.settle(true)?;
+            self.is_urgent.store(true, Ordering::Relaxed);
             self.journaling.wait_for_room(RECORD_BYTES, patience.nap());
             if let Some(error) = patience.end(since) {
                 return Err(error);
@@ -157,12 +182,12 @@ impl Keeping {
         }
         self.recovery.unwatch(begun.record);
         self.journaling.note_answer(begun.record, Outcome { verifier: begun.verifier, ..outcome });
-        self.leaves_when_stable(begun.record, node, identity);
+        self.leaves_when_stable(begun, node, identity);
         drop(entered);
         Ok(true)
     }
 
-    fn leaves_when_stable(&self, record: Sequence, node: &Arc<Node>, identity: &Identity) {
+    fn leaves_when_stable(&self, begun: &Begun, node: &Arc<Node>, identity: &Identity) {
         let mut unstable = self.unstable.lock();
         let of_file_system = unstable.entry(node.attributes().fsid).or_insert_with(|| Unstable {
             node: Arc::clone(node),
@@ -170,23 +195,31 @@ impl Keeping {
             records: Vec::new(),
             since: Instant::now(),
         });
-        if of_file_system.node.is_dead() {
+        // A directory lasts longer than what is in it.
+        if of_file_system.node.is_dead() || node.is_directory() {
             of_file_system.node = Arc::clone(node);
+            of_file_system.identity = identity.clone();
         }
-        of_file_system.records.push(record);
+        of_file_system.records.push((begun.record, begun.verifier));
     }
 
-    /// The server has refused the change.
-    pub(crate) fn refused(&self, begun: &Begun) {
+    /// The server has refused the change. False as of [`Keeping::answered`].
+    pub(crate) fn refused(&self, begun: &Begun) -> Result<bool, ClientError> {
+        let entered = self.recovery.enter(Patience::default(), Instant::now())?;
+        if self.recovery.finished() != begun.finished {
+            return Ok(false);
+        }
         self.recovery.unwatch(begun.record);
         self.journaling.settle(vec![begun.record], Settled::Refused);
+        drop(entered);
+        Ok(true)
     }
 
     /// Nobody waits for the answer any more. Whether the change is made or not is as good; what came of it is
     /// to be kept like everything else.
     pub(crate) fn abandoned(&self, begun: &Begun, node: &Arc<Node>, identity: &Identity) {
         self.recovery.unwatch(begun.record);
-        self.leaves_when_stable(begun.record, node, identity);
+        self.leaves_when_stable(begun, node, identity);
     }
 
     /// What has become of a change that was in flight when the server lost something.
@@ -198,29 +231,44 @@ impl Keeping {
         self.recovery.fate(begun.record, begun.finished, patience, since)
     }
 
-    /// Makes a change stable that has no record.
-    pub(crate) fn make_stable(&self, node: &Node, identity: &Identity) -> Result<(), ClientError> {
-        if self.recovery.is_async() { self.synced(node, identity).map(drop) } else { Ok(()) }
+    /// Makes a change stable that has no record, and was sent when the server had this verifier.
+    pub(crate) fn make_stable(
+        &self,
+        node: &Node,
+        identity: &Identity,
+        sent_under: Option<Verifier>,
+    ) -> Result<(), ClientError> {
+        if !self.recovery.is_async() {
+            return Ok(());
+        }
+        match self.synced(node, identity)? {
+            Some(verifier) if Some(verifier) != sent_under => {
+                Err(io::Error::other("the server has lost what it acknowledged").into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The server's verifier, as it was told last.
+    pub(crate) fn verifier(&self) -> Option<Verifier> {
+        self.recovery.verifier()
     }
 
     /// All changes of names so far survive a crash of this host, or of the server, from now on.
     pub(crate) fn sync(&self) -> Result<(), ClientError> {
         if self.recovery.is_async() && !self.journaling.make_stable(self.journaling.last()) {
-            return self.settle(true);
+            self.settle(true)?;
+            if !self.unstable.lock().is_empty() {
+                return Err(io::Error::other("it is not known what is stable on the server").into());
+            }
         }
         Ok(())
     }
 
-    /// SYNC. False: the file system cannot be flushed as a whole.
-    fn synced(&self, node: &Node, identity: &Identity) -> Result<bool, ClientError> {
+    /// SYNC, with the server's verifier. `None`: the file system cannot be flushed as a whole.
+    fn synced(&self, node: &Node, identity: &Identity) -> Result<Option<Verifier>, ClientError> {
         match self.write_back.sync_file_system(node, identity) {
-            Ok(verifier) if self.recovery.verifier() == Some(verifier) => Ok(true),
-            Ok(verifier) => {
-                let status = RecoveryStatus { is_async: true, verifier };
-                self.recovery.told(status);
-                self.recovery.wait(Patience::default(), Instant::now())?;
-                Ok(true)
-            }
+            Ok(verifier) => Ok(Some(verifier)),
             Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
                 if !self.has_told.swap(true, Ordering::Relaxed) {
                     tracing::error!(
@@ -228,7 +276,7 @@ impl Keeping {
                          share may be lost in its crash"
                     );
                 }
-                Ok(false)
+                Ok(None)
             }
             Err(error) => Err(error),
         }
@@ -251,36 +299,67 @@ impl Keeping {
     }
 
     fn settle_one(&self, file_system: u64, is_urgent: bool) -> Result<(), ClientError> {
+        // Who comes second finds fewer records, and must not take those that came meanwhile for them.
+        let _settling = self.settling.lock();
         let (node, identity, count, since) = {
             let unstable = self.unstable.lock();
             let Some(one) = unstable.get(&file_system) else { return Ok(()) };
             (Arc::clone(&one.node), one.identity.clone(), one.records.len(), one.since)
         };
         let patience = Patience::default();
-        let status =
-            self.server.call(&identity, patience, |nfs| nfs.recovery_status(&node.handle()))?;
+        let asked =
+            self.server.call(&identity, patience, |nfs| nfs.recovery_status(&node.handle()));
+        let status = match asked {
+            Ok(status) => status,
+            Err(error) if is_gone(&error) => {
+                // It was removed. Another object of the file system will do.
+                if let Some(one) = self.unstable.lock().get_mut(&file_system) {
+                    one.node = self.root_of(file_system, &node);
+                }
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         self.recovery.told(status);
-        if status.is_async || self.recovery.is_async() {
+        let mut verifier = status.verifier;
+        let is_async = status.is_async || self.recovery.is_async();
+        if is_async {
             if !is_urgent && since.elapsed() < SYNC_AFTER {
                 return Ok(());
             }
-            let is_whole = self.synced(&node, &identity)?;
-            if is_whole && !status.is_async {
-                self.recovery.note_synchronous();
+            // If it cannot be flushed, there is nothing better than to let them go.
+            if let Some(told) = self.synced(&node, &identity)? {
+                verifier = told;
+                self.recovery.told(RecoveryStatus { verifier, ..status });
             }
         }
+        self.write_back.forget_all_removed();
         let mut unstable = self.unstable.lock();
         let Some(one) = unstable.get_mut(&file_system) else { return Ok(()) };
         // What came meanwhile may not be stable.
-        let settled: Vec<Sequence> = one.records.drain(..count.min(one.records.len())).collect();
+        let asked: Vec<_> = one.records.drain(..count.min(one.records.len())).collect();
         if one.records.is_empty() {
             unstable.remove(&file_system);
         } else {
             one.since = Instant::now();
         }
+        let is_last = unstable.is_empty();
         drop(unstable);
+        // What an `async` share acknowledged under another verifier may be lost: the recovery settles that.
+        let is_had = |one: &&(Sequence, Option<Verifier>)| !is_async || one.1 == Some(verifier);
+        let settled = asked.iter().filter(is_had).map(|(record, _)| *record).collect();
         self.journaling.settle_later(settled);
+        if is_last && !status.is_async {
+            self.recovery.note_synchronous();
+        }
         Ok(())
+    }
+
+    /// The share's root, if it is on this file system; otherwise the object that was asked about.
+    fn root_of(&self, file_system: u64, node: &Arc<Node>) -> Arc<Node> {
+        let root = self.nodes.by_number(ROOT);
+        let is_of = |root: &Arc<Node>| root.attributes().fsid == file_system;
+        root.filter(is_of).unwrap_or_else(|| Arc::clone(node))
     }
 
     /// Makes everything stable; for the end of a mount. Returns how many changes are left after this time.

@@ -19,6 +19,8 @@ pub(crate) const ROOT: u64 = 1;
 const NAMES_MAX: usize = 65_536;
 /// A longer path is told without its beginning.
 const PATH_BYTES_MAX: usize = 4000;
+/// Replaced handles that are remembered: of replies that are on their way only.
+const REPLACED_MAX: usize = 65_536;
 /// Users whose rights on an object are remembered.
 const GRANTS_MAX: usize = 8;
 /// Numbers of our own, where the server's number of a file is another file's already.
@@ -477,6 +479,8 @@ pub(crate) struct Nodes {
 struct Table {
     by_number: HashMap<u64, (Arc<Node>, u64)>,
     by_handle: HashMap<FileHandle, u64>,
+    /// Handles that recoveries have replaced: a reply from before may still tell one.
+    replaced: HashMap<FileHandle, FileHandle>,
     own_numbers: u64,
 }
 
@@ -501,7 +505,7 @@ impl Nodes {
 
     pub(crate) fn by_handle(&self, handle: &FileHandle) -> Option<Arc<Node>> {
         let table = self.table.lock();
-        let number = table.by_handle.get(handle)?;
+        let number = table.by_handle.get(table.latest(handle))?;
         table.by_number.get(number).map(|(node, _)| Arc::clone(node))
     }
 
@@ -514,6 +518,7 @@ impl Nodes {
         sent: Instant,
     ) -> Arc<Node> {
         let mut table = self.table.lock();
+        let handle = &table.latest(handle).clone();
         if let Some(number) = table.by_handle.get(handle).copied()
             && let Some((node, lookups)) = table.by_number.get_mut(&number)
         {
@@ -568,6 +573,10 @@ impl Nodes {
     /// An object that was lost is there again, with another handle.
     pub(crate) fn rename_handle(&self, old: &FileHandle, new: FileHandle) {
         let mut table = self.table.lock();
+        if table.replaced.len() >= REPLACED_MAX {
+            table.replaced.clear();
+        }
+        table.replaced.insert(old.clone(), new.clone());
         let Some(number) = table.by_handle.remove(old) else { return };
         if let Some((node, _)) = table.by_number.get(&number) {
             *node.handle.lock() = Arc::new(new.clone());
@@ -611,6 +620,11 @@ impl Nodes {
 }
 
 impl Table {
+    /// The handle that an object has now.
+    fn latest<'h>(&'h self, handle: &'h FileHandle) -> &'h FileHandle {
+        self.replaced.get(handle).unwrap_or(handle)
+    }
+
     fn drop_if_unused(&mut self, number: u64) {
         let is_unused = self.by_number.get(&number).is_some_and(|(node, lookups)| {
             *lookups == 0 && number != ROOT && node.data.is_empty() && !node.is_open()

@@ -200,7 +200,7 @@ impl Recovery {
         since: Instant,
     ) -> Result<Fate, ClientError> {
         let mut state = self.state.lock();
-        while state.finished == finished || state.has_lost {
+        while state.finished == finished {
             self.nap(&mut state, patience, since)?;
         }
         state.watched.remove(&record);
@@ -220,9 +220,16 @@ impl Recovery {
             Fate::Made(replayed.made.get(record).cloned().map(FileHandle))
         };
         let fates: Vec<_> = state.watched.iter().map(|record| (*record, fate(record))).collect();
-        state.fates.extend(fates);
+        for (record, fate) in fates {
+            // Whoever has not taken the fate of an earlier recovery yet still takes that.
+            state.fates.entry(record).or_insert(fate);
+        }
         state.has_lost = false;
         state.finished += 1;
+        // Under the lock, as calls are held under it.
+        if let Some(link) = self.link.upgrade() {
+            link.release();
+        }
         drop(state);
         self.changed.notify_all();
         true
@@ -246,8 +253,13 @@ impl Recovery {
 
 impl Greeter for Recovery {
     fn greet(&self, connection: RpcConnection) -> Result<(), ClientError> {
-        if let Some(status) = status(connection, &self.identity, &self.root)? {
-            self.told(status);
+        match status(connection, &self.identity, &self.root)? {
+            Some(status) => self.told(status),
+            // It had the share and the program: its disk may not be mounted yet.
+            None if self.verifier().is_some() => {
+                return Err(io::Error::other("the server does not know the share's root").into());
+            }
+            None => {}
         }
         Ok(())
     }
@@ -296,7 +308,7 @@ impl Recoverer {
         while !self.recovery.state.lock().is_closed {
             match self.attempt(&mut fates) {
                 Ok(true) => return,
-                Ok(false) => continue,
+                Ok(false) => tracing::info!("the server has lost something again"),
                 Err(error) => tracing::warn!("{error}; trying again"),
             }
             thread::sleep(pause);
@@ -307,9 +319,15 @@ impl Recoverer {
     /// The fates are those of all attempts: what one of them has settled is not in the journal at the next.
     fn attempt(&self, fates: &mut Replayed) -> Result<bool, ReplayError> {
         let _gate = self.recovery.gate.write();
-        let losses = self.server.link.losses();
-        let unanswered = self.write_back.quiesce();
+        let mut unanswered = self.write_back.quiesce();
         let in_flight = self.recovery.state.lock().watched.clone();
+        unanswered.extend(&in_flight);
+        // What an old reply has said meanwhile is put right.
+        let (identity, root) = (&self.recovery.identity, &self.recovery.root);
+        let asked = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(root);
+        let status = self.server.call_for_recovery(identity, Patience::default(), asked);
+        let status = status.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
+        self.recovery.state.lock().verifier = Some(status.verifier);
         let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight)?;
         for (old, new) in &replayed.report.made_again {
             self.nodes.rename_handle(&FileHandle(old.clone()), FileHandle(new.clone()));
@@ -319,10 +337,6 @@ impl Recoverer {
         fates.not_made.extend(replayed.not_made);
         fates.made.extend(replayed.made);
         fates.verifier = replayed.verifier;
-        if !self.recovery.finish(fates) {
-            return Ok(false);
-        }
-        self.server.link.release(losses);
-        Ok(true)
+        Ok(self.recovery.finish(fates))
     }
 }

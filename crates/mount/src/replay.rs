@@ -78,7 +78,7 @@ pub(crate) struct Replaying<'a> {
     pub(crate) share: (&'a [u8], &'a [u8]),
     /// The share's root.
     pub(crate) root: &'a FileHandle,
-    /// Writes that are in flight, so that they may come after those of others.
+    /// Changes that are in flight: writes may come after those of others, and programs wait for the rest.
     pub(crate) unanswered: &'a HashSet<Sequence>,
     pub(crate) patience: Patience,
 }

@@ -56,6 +56,17 @@ impl Server {
         self.attempt(identity, patience, Some(self.link.losses()), calls)
     }
 
+    /// As [`Server::call_once`], for a caller that knows of so many losses ([`Link::losses`]).
+    pub(crate) fn call_after<T>(
+        &self,
+        losses: u64,
+        identity: &Identity,
+        patience: Patience,
+        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.attempt(identity, patience, Some(losses), calls)
+    }
+
     /// Makes calls while those of others are held.
     pub(crate) fn call_for_recovery<T>(
         &self,
@@ -66,7 +77,8 @@ impl Server {
         self.attempt(identity, patience, None, calls)
     }
 
-    fn patience(&self, patience: Patience, since: Instant) -> Patience {
+    /// The patience of a `soft` mount has an end.
+    pub(crate) fn patience(&self, patience: Patience, since: Instant) -> Patience {
         let until = patience.until.or_else(|| self.soft_after.map(|after| since + after));
         Patience { until, ..patience }
     }

@@ -136,10 +136,10 @@ impl Link {
         }
     }
 
-    /// Takes calls again, unless the server has lost something again since there were so many losses.
-    pub(crate) fn release(&self, losses: u64) {
+    /// Takes calls again.
+    pub(crate) fn release(&self) {
         for connection in &self.connections {
-            connection.release(losses);
+            connection.release();
         }
     }
 

@@ -97,7 +97,8 @@ impl Volume {
         )?;
         let keeping = match (journaling, recovery) {
             (Some(journaling), Some(recovery)) => {
-                let (server, nodes) = (Arc::clone(&connected.server), Arc::clone(&nodes));
+                let (server, kept) = (Arc::clone(&connected.server), Arc::clone(&nodes));
+                let nodes = Arc::clone(&nodes);
                 let recoverer = Recoverer {
                     recovery: Arc::clone(&recovery),
                     server: Arc::clone(&server),
@@ -106,7 +107,8 @@ impl Volume {
                     nodes,
                 };
                 recoverer.start()?;
-                Some(Keeping::start(journaling, recovery, server, Arc::clone(&write_back))?)
+                let write_back = Arc::clone(&write_back);
+                Some(Keeping::start(journaling, recovery, server, write_back, kept)?)
             }
             _ => None,
         };

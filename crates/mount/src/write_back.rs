@@ -91,8 +91,12 @@ impl Data {
     }
 
     /// The last name is gone: data that the server refuses now is missed by nobody.
-    pub(crate) fn note_removed(&self) {
+    fn note_removed(&self) {
         self.is_removed.store(true, Ordering::Relaxed);
+    }
+
+    fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Relaxed)
     }
 
     /// Whether there is data that the server was not sent, or has not acknowledged.
@@ -214,7 +218,9 @@ impl WriteBack {
         let (sequences, _entered) = loop {
             let path = self.nodes.path(node.number);
             let entered = match &self.recovery {
-                Some(recovery) => Some(recovery.enter(patience, since)?),
+                Some(recovery) => {
+                    Some(recovery.enter(self.server.patience(patience, since), since)?)
+                }
                 None => None,
             };
             let handle = node.handle();
@@ -313,9 +319,9 @@ impl WriteBack {
             state.flushers += 1;
             let runs = (state.held.dirty_bytes() / self.write_bytes.max(1)) as u32 + 1;
             self.enqueue(node, &mut state, runs.min(WORKERS_PER_FILE));
-            // What has no data may have a name, which is as good as its data on an `async` share.
+            // On an `async` share the file's name and attributes are as good as its data.
             let of_names = || self.recovery.as_ref().filter(|recovery| recovery.is_async());
-            state.records.last().or_else(|| of_names().map(|_| journaling.last()))
+            of_names().map(|_| journaling.last()).or(state.records.last())
         };
         let is_kept = last.is_none_or(|last| journaling.make_stable(last));
         node.data.state.lock().flushers -= 1;

@@ -183,12 +183,22 @@ impl Pass<'_> {
             Bound::Wanted => self.life[object] = Life::Alive,
             // It was moved away or removed later, and is not known: nothing later is about it.
             Bound::Later if self.handle(object).is_none() => {}
+            // Whoever waits for it may mean to be the only one, and the server would have known its own by
+            // the verifier.
+            Bound::Other(_) if self.is_exclusive_now(step, what) => {
+                self.lose(step, object, why, false);
+            }
             Bound::Other(handle) if self.is_as_good(&step.who, object, &handle, what)? => {
                 self.was_made(step, object, handle, None);
             }
             _ => self.lose(step, object, why, false),
         }
         Ok(())
+    }
+
+    fn is_exclusive_now(&self, step: &Step, what: &Making) -> bool {
+        matches!(what, Making::File { verifier } if *verifier != [0; 8])
+            && self.unanswered.contains(&step.sequence)
     }
 
     /// Whether what has the name is what was to be made, and nothing of anybody is lost by taking it for

@@ -65,7 +65,7 @@ pub(crate) struct Pass<'a> {
     /// Data of records before this one is done.
     pub(super) settled: HashMap<Object, Sequence>,
     pub(super) records: Records,
-    /// Writes that are in flight, so that they may come after those of others.
+    /// Changes that are in flight: writes may come after those of others, and programs wait for the rest.
     pub(super) unanswered: &'a HashSet<Sequence>,
     pub(super) verifier: Option<[u8; 8]>,
     /// The server says itself what is stable.
@@ -180,7 +180,7 @@ impl<'a> Pass<'a> {
         });
         let made = made.collect();
         let verifier = self.verifier.filter(|_| self.has_program);
-        let report = Report { made_again: self.carried.handles, ..self.report };
+        let report = Report { made_again: self.plan.renamed_handles(), ..self.report };
         Replayed { report, not_made, made, verifier }
     }
 
@@ -203,7 +203,8 @@ impl<'a> Pass<'a> {
     /// Has everything made stable that was sent, or found to be there.
     fn stabilize(&mut self) -> Result<(), ReplayError> {
         self.look_at_verifier()?;
-        if self.is_async {
+        // Also if the share is not `async` (any more): what is there may have been acknowledged before.
+        if self.has_program {
             self.sync_all()?;
         }
         for (object, who) in self.touched.clone() {

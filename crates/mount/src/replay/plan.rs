@@ -176,6 +176,17 @@ impl Plan {
         self.objects[object].handle = Some(handle);
     }
 
+    /// Handles that objects had, with the latest one of each.
+    pub(crate) fn renamed_handles(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let latest = |object: Object| self.objects.get(object)?.handle.as_ref();
+        let known = self.by_handle.iter();
+        let renamed = known.filter_map(|(old, object)| {
+            let new = latest(*object)?;
+            (new != old).then(|| (old.clone(), new.clone()))
+        });
+        renamed.collect()
+    }
+
     fn optional(&mut self, handle: &[u8]) -> Option<Object> {
         (!handle.is_empty()).then(|| self.object(handle))
     }

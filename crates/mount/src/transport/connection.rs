@@ -112,9 +112,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn release(&self, losses: u64) {
-        let mut state = self.state.lock();
-        state.is_held &= state.losses != losses;
+    pub(super) fn release(&self) {
+        self.state.lock().is_held = false;
     }
 
     pub(super) fn forget(&self, xid: u32) {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use steadfast_client::arguments::{Settings, access};
 use steadfast_client::{
-    ClientError, CreateHow3, DeviceData3, FileHandle, Linked, Made, MknodData3, NfsStat3, Renamed,
-    SetTime3, SpecData3, Wcc,
+    ClientError, CreateHow3, DeviceData3, FileHandle, FileType, Linked, Made, MknodData3, NfsStat3,
+    Renamed, SetTime3, SpecData3, Wcc,
 };
-use steadfast_journal::{Attributes, Change};
+use steadfast_journal::{Attributes, Change, SetTime};
 
 use super::{Asker, Changes, Outcome, Volume, of_node};
 use crate::errors::Errno;
@@ -261,7 +261,15 @@ impl Volume {
         truncates: bool,
     ) -> Outcome<Arc<Node>> {
         directory.forget_name(name);
-        let node = self.lookup(asker, directory.number, name)?;
+        let node = match self.lookup(asker, directory.number, name) {
+            Ok(node) if node.file_type == FileType::Regular => node,
+            Ok(node) => {
+                self.nodes.forget(node.number, 1);
+                return Err(Errno::ESTALE);
+            }
+            // Others have changed the name meanwhile: the kernel looks again.
+            Err(_) => return Err(Errno::ESTALE),
+        };
         if truncates {
             let size = Some(0);
             let cut =
@@ -296,14 +304,22 @@ impl Volume {
             made => made?,
         };
         let node = self.enter_made(asker, directory, name, made, asking)?;
-        // The server may keep the verifier in the times (RFC 1813 §3.3.8). What the record of the file says
-        // of the mode is enough for both.
+        // The server may keep the verifier in the times (RFC 1813 §3.3.8).
         let settings = Settings::mode(mode & 0o7777).with(|set| {
             set.atime = SetTime3::SetToServerTime;
             set.mtime = SetTime3::SetToServerTime;
         });
+        let now = Some(SetTime::OfServer);
+        let mode = Some(mode & 0o7777);
+        let attributes = Attributes { mode, accessed: now, modified: now, ..Attributes::default() };
+        let path = self.path_of(directory, name);
+        let describe = |append: &mut dyn FnMut(Change<'_>)| {
+            append(Change::SetAttr { object: node.handle().as_bytes(), attributes });
+        };
         let begun = node.begin_change();
-        let set = self.call(asker, |nfs| nfs.setattr(&node.handle(), &settings, None));
+        let set: Result<Wcc, ClientError> = self.recorded(asker, &node, &path, &describe, |nfs| {
+            nfs.setattr(&node.handle(), &settings, None)
+        });
         node.end_change(begun, set.as_ref().ok(), &self.options.cache_times);
         if let Err(error) = set {
             self.nodes.forget(node.number, 1);
@@ -325,7 +341,7 @@ impl Volume {
         directory.forget_name(name);
         if let Some(node) = node {
             if node.attributes().nlink <= 1 {
-                node.data.note_removed();
+                self.write_back.forget_removed(&node);
             }
             node.expire();
         }
@@ -451,6 +467,9 @@ impl Volume {
         let outcome = self.remove(&asker, &hidden.directory, &hidden.name, node.as_deref());
         // It may have other names, and has one link less.
         if let Some(node) = node {
+            if outcome.is_ok() && node.attributes().nlink <= 1 {
+                self.write_back.forget_removed(&node);
+            }
             node.expire();
         }
         if let Err(error) = outcome {
@@ -525,7 +544,7 @@ impl Volume {
         }
         if let Some(node) = replaced {
             if node.attributes().nlink <= 1 {
-                node.data.note_removed();
+                self.write_back.forget_removed(&node);
             }
             node.expire();
         }

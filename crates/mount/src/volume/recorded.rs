@@ -80,10 +80,12 @@ impl Volume {
 
     /// The path of a name in a directory.
     pub(super) fn path_of(&self, directory: &Node, name: &[u8]) -> Vec<u8> {
+        // For people to read: a very long one is told without its beginning.
+        const BYTES_MAX: usize = 4000;
         let mut path = self.nodes.path(directory.number);
         path.push(b'/');
         path.extend_from_slice(name);
-        path
+        path.split_off(path.len().saturating_sub(BYTES_MAX))
     }
 
     /// Makes a change, with its record before it. `node` is what is changed, or its directory.
@@ -97,14 +99,16 @@ impl Volume {
     ) -> Result<T, ClientError> {
         let Some(keeping) = &self.keeping else { return self.call(asker, call) };
         let identity = &asker.identity;
-        let waiting = (asker.patience, Instant::now());
+        let since = Instant::now();
+        let waiting = (self.server.patience(asker.patience, since), since);
         loop {
             let Some(begun) = keeping.begin(path, identity, describe, waiting)? else {
+                let sent_under = keeping.verifier();
                 let answer = self.call(asker, call)?;
-                keeping.make_stable(node, identity)?;
+                keeping.make_stable(node, identity, sent_under)?;
                 return Ok(answer);
             };
-            match self.server.call_once(identity, asker.patience, &call) {
+            match self.server.call_after(begun.losses, identity, asker.patience, &call) {
                 Ok(answer) => {
                     if keeping.answered(&begun, (node, identity), answer.outcome())? {
                         return Ok(answer);
@@ -112,17 +116,22 @@ impl Volume {
                 }
                 Err(error) if is_lost(&error) => {}
                 Err(error) if error.status().is_some() => {
-                    keeping.refused(&begun);
-                    return Err(error);
+                    if keeping.refused(&begun)? {
+                        return Err(error);
+                    }
                 }
                 Err(error) => {
                     keeping.abandoned(&begun, node, identity);
                     return Err(error);
                 }
             }
-            match keeping.fate(&begun, waiting)? {
-                Fate::Made(handle) => return Ok(T::recovered(handle)),
-                Fate::NotMade => {}
+            match keeping.fate(&begun, waiting) {
+                Ok(Fate::Made(handle)) => return Ok(T::recovered(handle)),
+                Ok(Fate::NotMade) => {}
+                Err(error) => {
+                    keeping.abandoned(&begun, node, identity);
+                    return Err(error);
+                }
             }
         }
     }

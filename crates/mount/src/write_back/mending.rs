@@ -29,6 +29,34 @@ impl WriteBack {
         unanswered
     }
 
+    /// This mount has removed the last name of a file: nobody misses its data. Were the record of the removal
+    /// to leave the journal before those of the data, a replay would take the file for one that others have
+    /// removed.
+    pub(crate) fn forget_removed(&self, node: &Arc<Node>) {
+        node.data.note_removed();
+        let mut state = node.data.state.lock();
+        if state.held.flights() > 0 || state.is_committing || state.held.is_empty() {
+            // What is in flight is answered soon: the server does not know the file then.
+            return;
+        }
+        let before = state.held.bytes();
+        state.held.truncate(0);
+        self.leave(&mut state);
+        self.settle(node, &mut state, before);
+        drop(state);
+        node.data.changed.notify_all();
+        self.nodes.release(node.number);
+    }
+
+    /// As [`WriteBack::forget_removed`], of all files whose data was in flight then.
+    pub(crate) fn forget_all_removed(&self) {
+        for node in self.all_holders() {
+            if node.data.is_removed() {
+                self.forget_removed(&node);
+            }
+        }
+    }
+
     /// What the journal had is stable on the server now, but for what was not made.
     pub(crate) fn recovered(&self, not_made: &HashSet<Sequence>) {
         if self.kept_by().is_none() {
