@@ -264,7 +264,7 @@ impl Volume {
 
     /// Removes a file that was hidden, after it was closed.
     pub(crate) fn remove_released(&self, hidden: &Hidden) {
-        self.remove_hidden(hidden);
+        self.remove_closed(hidden, Patience::default());
         *self.removing.lock() -= 1;
         self.has_removed.notify_all();
     }
@@ -334,7 +334,7 @@ impl Volume {
         for open in open {
             if let Some(hidden) = open.node.close() {
                 let until = Some(Instant::now() + super::PROMPT);
-                self.remove_hidden_within(&hidden, Patience { pid: 0, until });
+                self.remove_closed(&hidden, Patience { pid: 0, until });
             }
         }
     }

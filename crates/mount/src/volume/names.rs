@@ -461,15 +461,22 @@ impl Volume {
         self.remove_hidden_within(hidden, Patience::default());
     }
 
-    pub(super) fn remove_hidden_within(&self, hidden: &Hidden, patience: Patience) {
+    /// As [`Volume::remove_hidden`], of a file that has lost its last name with that, unless it has others.
+    pub(super) fn remove_closed(&self, hidden: &Hidden, patience: Patience) {
+        let node = self.nodes.by_number(hidden.file);
+        let node = node.filter(|node| node.attributes().nlink <= 1);
+        self.remove_hidden_within(hidden, patience);
+        if let Some(node) = node {
+            self.write_back.forget_removed(&node);
+        }
+    }
+
+    fn remove_hidden_within(&self, hidden: &Hidden, patience: Patience) {
         let asker = Asker { identity: hidden.identity.clone(), patience };
         let node = self.nodes.by_number(hidden.file);
         let outcome = self.remove(&asker, &hidden.directory, &hidden.name, node.as_deref());
         // It may have other names, and has one link less.
         if let Some(node) = node {
-            if outcome.is_ok() && node.attributes().nlink <= 1 {
-                self.write_back.forget_removed(&node);
-            }
             node.expire();
         }
         if let Err(error) = outcome {
@@ -526,6 +533,7 @@ impl Volume {
         let gone = replaced.as_deref().filter(|_| aside.is_none());
         let objects = (moved.as_deref(), gone);
         let renamed = self.rename_on_server(asker, (&from, name), (&to, new_name), objects);
+        let was_set_aside = aside.is_some();
         match (aside, renamed.is_ok()) {
             (Some((node, hidden)), true) => self.keep_hidden(node, &hidden),
             (Some((node, hidden)), false) => self.take_back(asker, &to, new_name, node, &hidden),
@@ -543,7 +551,8 @@ impl Volume {
             }
         }
         if let Some(node) = replaced {
-            if node.attributes().nlink <= 1 {
+            // One that is open has another name still, until it is closed.
+            if node.attributes().nlink <= 1 && !was_set_aside {
                 self.write_back.forget_removed(&node);
             }
             node.expire();
