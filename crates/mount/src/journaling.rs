@@ -47,6 +47,9 @@ pub(crate) struct Journaling {
     began: Instant,
     /// What leaves when everything that was appended before is on the disk.
     leaving: Mutex<Vec<Sequence>>,
+    /// Held by a replay: a record that leaves while the pending ones are read takes a later change out of the
+    /// plan, and leaves an earlier one of the same object in it.
+    is_replaying: Mutex<()>,
     /// When it was reported last that writers wait, in ms since the beginning, and 1.
     reported_ms: AtomicU64,
 }
@@ -84,6 +87,7 @@ impl Journaling {
             full_waits: AtomicU64::new(0),
             began: Instant::now(),
             leaving: Mutex::default(),
+            is_replaying: Mutex::default(),
             reported_ms: AtomicU64::new(0),
         };
         Ok(Some((journaling, recovered)))
@@ -134,8 +138,11 @@ impl Journaling {
         unanswered: &HashSet<Sequence>,
         in_flight: &HashSet<Sequence>,
     ) -> Result<Replayed, ReplayError> {
+        let _replaying = self.is_replaying.lock();
         // All that is appended is to be there, too, if this host crashes now.
         self.make_stable(self.journal.status().last);
+        let leaving = std::mem::take(&mut *self.leaving.lock());
+        self.settle(leaving, Settled::Stable);
         let mut replayed = self.replay_now(server, unanswered)?;
         replayed.report.conflicts.retain(|conflict| !in_flight.contains(&conflict.sequence));
         report(&replayed.report);
@@ -301,6 +308,8 @@ impl Journaling {
     }
 
     fn settle_now(&self) {
+        // Those that leave during a replay leave after it.
+        let Some(_replaying) = self.is_replaying.try_lock() else { return };
         let leaving = std::mem::take(&mut *self.leaving.lock());
         if leaving.is_empty() {
             return;
