@@ -26,7 +26,7 @@ mod histogram;
 pub mod live;
 mod messages;
 mod packet;
-mod programs;
+pub(crate) mod programs;
 mod record;
 mod stream;
 mod tables;

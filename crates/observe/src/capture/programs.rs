@@ -78,7 +78,8 @@ const NFS2: &[&str] = &[
     "readdir",
     "statfs",
 ];
-const NFS3: &[&str] = &[
+/// Procedures of NFSv3, by number (RFC 1813 §3.3).
+pub(crate) const NFS3: &[&str] = &[
     "null",
     "getattr",
     "setattr",
@@ -152,7 +153,7 @@ const NLM: &[&str] = &[
     "free_all",
 ];
 /// Operations of COMPOUNDs (RFC 8881 §16.2, RFC 7862 §15, RFC 8276 §8.4); the first has number 3.
-const OPERATIONS: &[&str] = &[
+pub(crate) const OPERATIONS: &[&str] = &[
     "access",
     "close",
     "commit",
