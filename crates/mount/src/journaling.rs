@@ -17,7 +17,7 @@ use steadfast_journal::{
 
 use crate::connect::{Connected, Specification};
 use crate::options::{JournalSync, Options};
-use crate::replay::{ReplayError, Replayed, Replaying, Report, replay};
+use crate::replay::{Carried, ReplayError, Replayed, Replaying, Report, replay};
 use crate::server::Server;
 use crate::transport::Patience;
 
@@ -101,7 +101,8 @@ impl Journaling {
         }
         if recovered.pending_records > 0 {
             tracing::info!(records = recovered.pending_records, "the journal is replayed");
-            report(&self.replay_now(server, &HashSet::new())?.report);
+            let mut carried = Carried::default();
+            report(&self.replay_now(server, &HashSet::new(), &mut carried)?.report);
         }
         self.journal.acknowledge_damage();
         Ok(())
@@ -111,6 +112,7 @@ impl Journaling {
         &self,
         server: &Server,
         unanswered: &HashSet<Sequence>,
+        carried: &mut Carried,
     ) -> Result<Replayed, ReplayError> {
         let replaying = Replaying {
             write_bytes: self.write_bytes,
@@ -127,23 +129,24 @@ impl Journaling {
                 tracing::info!(done, all, "the journal is replayed");
             }
         };
-        replay(&self.journal, server, &replaying, &mut progress)
+        replay(&self.journal, server, &replaying, carried, &mut progress)
     }
 
     /// Sends what the server has lost while the share is mounted. Whoever makes the changes of `in_flight`
-    /// is told of them otherwise.
+    /// is told of them otherwise. What is carried is that of all attempts of this recovery.
     pub(crate) fn recover(
         &self,
         server: &Server,
         unanswered: &HashSet<Sequence>,
         in_flight: &HashSet<Sequence>,
+        carried: &mut Carried,
     ) -> Result<Replayed, ReplayError> {
         let _replaying = self.is_replaying.lock();
         // All that is appended is to be there, too, if this host crashes now.
         self.make_stable(self.journal.status().last);
         let leaving = std::mem::take(&mut *self.leaving.lock());
         self.settle(leaving, Settled::Stable);
-        let mut replayed = self.replay_now(server, unanswered)?;
+        let mut replayed = self.replay_now(server, unanswered, carried)?;
         replayed.report.conflicts.retain(|conflict| !in_flight.contains(&conflict.sequence));
         report(&replayed.report);
         Ok(replayed)

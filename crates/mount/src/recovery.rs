@@ -25,7 +25,7 @@ use steadfast_journal::Sequence;
 use crate::held::Verifier;
 use crate::journaling::Journaling;
 use crate::node::Nodes;
-use crate::replay::{ReplayError, Replayed};
+use crate::replay::{Carried, ReplayError, Replayed};
 use crate::server::Server;
 use crate::transport::{Greeter, Link, Patience};
 use crate::write_back::WriteBack;
@@ -304,9 +304,9 @@ impl Recoverer {
     fn recover(&self) {
         tracing::warn!("the server has lost what it had acknowledged: the journal is replayed");
         let mut pause = PAUSE.0;
-        let mut fates = Replayed::default();
+        let (mut fates, mut carried) = (Replayed::default(), Carried::default());
         while !self.recovery.state.lock().is_closed {
-            match self.attempt(&mut fates) {
+            match self.attempt(&mut fates, &mut carried) {
                 Ok(true) => return,
                 Ok(false) => tracing::info!("the server has lost something again"),
                 Err(error) => tracing::warn!("{error}; trying again"),
@@ -317,7 +317,7 @@ impl Recoverer {
     }
 
     /// The fates are those of all attempts: what one of them has settled is not in the journal at the next.
-    fn attempt(&self, fates: &mut Replayed) -> Result<bool, ReplayError> {
+    fn attempt(&self, fates: &mut Replayed, carried: &mut Carried) -> Result<bool, ReplayError> {
         let _gate = self.recovery.gate.write();
         let mut unanswered = self.write_back.quiesce();
         let in_flight = self.recovery.state.lock().watched.clone();
@@ -325,10 +325,11 @@ impl Recoverer {
         // What an old reply has said meanwhile is put right.
         let (identity, root) = (&self.recovery.identity, &self.recovery.root);
         let asked = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(root);
-        let status = self.server.call_for_recovery(identity, Patience::default(), asked);
+        let losses = self.server.link.losses();
+        let status = self.server.call_for_recovery(losses, identity, Patience::default(), asked);
         let status = status.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
         self.recovery.state.lock().verifier = Some(status.verifier);
-        let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight)?;
+        let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight, carried)?;
         for (old, new) in &replayed.report.made_again {
             self.nodes.rename_handle(&FileHandle(old.clone()), FileHandle(new.clone()));
         }

@@ -194,8 +194,10 @@ impl Patience {
 pub(crate) struct Caller {
     pub(crate) link: Arc<Link>,
     pub(crate) patience: Patience,
-    /// The losses that the caller knows of ([`Link::losses`]). `None`: the call is part of a recovery.
-    pub(crate) losses: Option<u64>,
+    /// The losses that the caller knows of ([`Link::losses`]): after one more the call is not sent.
+    pub(crate) losses: u64,
+    /// The call is part of a recovery: it is sent while others are held.
+    pub(crate) is_of_recovery: bool,
 }
 
 impl RpcTransport for Caller {
@@ -217,7 +219,7 @@ impl RpcTransport for Caller {
         let slot = Arc::new(Slot::default());
         let index = link.next.fetch_add(1, Ordering::Relaxed) % link.connections.len();
         let connection = link.connections.get(index).ok_or(ClientError::Closed)?;
-        if !connection.send(xid, record, &slot, link.timeout, self.losses) {
+        if !connection.send(xid, record, &slot, self) {
             return Err(lost());
         }
         let since = Instant::now();

@@ -282,8 +282,12 @@ impl Plan {
                 let from = (self.object(from_parent), from_name.into());
                 let to = (self.object(to_parent), to_name.into());
                 let object = self.optional(object);
-                // A rename to itself, or to another name of the same file, replaces nothing.
-                let replaced = self.optional(replaced).filter(|replaced| Some(*replaced) != object);
+                let replaced = self.optional(replaced);
+                // A rename to itself, or to another name of the same file, does nothing (rename(2)).
+                if object.is_some() && replaced == object {
+                    self.sequences.push(sequence);
+                    return Ok(());
+                }
                 self.unbind(sequence, replaced);
                 if let Some(object) = object {
                     self.objects[object].last_renamed = Some(sequence);

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use socket2::{Domain, Socket, Type};
 use steadfast_client::{ClientError, Reply, RpcConnection, reserved};
 
-use super::{Link, Lost, Slot};
+use super::{Caller, Link, Lost, Slot};
 
 /// How long one attempt to connect takes at most.
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -79,17 +79,16 @@ impl Connection {
         xid: u32,
         record: Vec<u8>,
         slot: &Arc<Slot>,
-        timeout: Duration,
-        losses: Option<u64>,
+        caller: &Caller,
     ) -> bool {
         let pending = Pending {
             record: Arc::new(record),
             slot: Arc::clone(slot),
             sent: Instant::now(),
-            resend_after: timeout,
+            resend_after: caller.link.timeout,
         };
         let mut state = self.state.lock();
-        if losses.is_some_and(|losses| state.is_held || losses != state.losses) {
+        if state.is_held && !caller.is_of_recovery || caller.losses != state.losses {
             return false;
         }
         state.pending.insert(xid, pending);
