@@ -79,6 +79,9 @@ impl std::fmt::Debug for Journal {
     }
 }
 
+/// Names a journal, the same as long as it is there.
+pub type JournalId = [u8; 16];
+
 fn new_superblock(options: &Options, uuid: [u8; 16], ring_bytes: u64) -> Superblock {
     Superblock {
         uuid,
@@ -245,7 +248,8 @@ impl Journal {
     /// another handle ([`crate::Pending::handles`]).
     ///
     /// # Errors
-    /// As [`Journal::append`]. Without it a replay finds out by the verifier or the name.
+    /// As [`Journal::append`]. It is known until this host crashes then; a replay after that finds out by the
+    /// verifier or the name.
     pub fn note_outcome(&self, of: Sequence, outcome: Outcome) -> Result<(), AppendError> {
         let mut state = self.state.lock();
         let object = state.index.get(of).and_then(Entry::stamped).cloned();
@@ -253,16 +257,25 @@ impl Journal {
         let frame = notes::encode_outcome(HEADER_BYTES, of, &object, &outcome)?;
         // Without a handle later records of the object cannot be brought to what is made instead of it.
         let reserve = if outcome.handle.is_empty() { RECORD_RESERVE_BYTES } else { RESERVE_BYTES };
-        self.make_room(&mut state, frame.len(), reserve)?;
+        let room = self.make_room(&mut state, frame.len(), reserve);
         let Some(entry) = state.index.get_mut(of) else { return Ok(()) };
         let after = outcome.after;
         entry.note(outcome);
-        let header = state.place(frame, KIND_OUTCOME, 0);
+        // Without a frame the stamp is before all: it gets one when there is room again.
+        let position = match room {
+            Ok(()) => state.place(frame, KIND_OUTCOME, 0).position,
+            Err(_) => 0,
+        };
         if let Some(stamp) = after {
-            state.index.note_stamp(&object, stamp, header.position);
+            state.index.note_stamp(&object, stamp, position);
         }
         state.version += 1;
-        Ok(())
+        room
+    }
+
+    /// Names the journal, the same as long as it is there.
+    pub fn id(&self) -> JournalId {
+        self.state.lock().superblock.uuid
     }
 
     /// Call this before a change of an object is sent to the server around the journal, as the ring is full

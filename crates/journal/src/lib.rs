@@ -52,7 +52,7 @@ pub use format::{
     DATA_BYTES_MAX, GROUPS_MAX, HANDLE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, RING_BYTES_MAX,
     RING_BYTES_MIN, RING_OFFSET, SUPERBLOCK_BYTES, Sequence,
 };
-pub use journal::{Journal, Options, Settled};
+pub use journal::{Journal, JournalId, Options, Settled};
 pub use notes::{Outcome, Stamp, Time};
 pub use pending::{Content, Overlay, Pending, Stored};
 pub use record::{Attributes, Change, Kind, Record, SetTime, Unfit};

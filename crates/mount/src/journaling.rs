@@ -11,8 +11,8 @@ use std::{io, thread};
 use parking_lot::Mutex;
 use steadfast_client::{Attributes, FileHandle, Identity, Wcc};
 use steadfast_journal::{
-    AppendError, Change, DATA_BYTES_MAX, Journal, OpenError, Options as RingOptions, Outcome,
-    Record, Recovered, Sequence, Settled, Stamp, Status, Time,
+    AppendError, Change, DATA_BYTES_MAX, Journal, JournalId, OpenError, Options as RingOptions,
+    Outcome, Record, Recovered, Sequence, Settled, Stamp, Status, Time,
 };
 
 use crate::connect::{Connected, Specification};
@@ -150,6 +150,17 @@ impl Journaling {
         replayed.report.conflicts.retain(|conflict| !in_flight.contains(&conflict.sequence));
         report(&replayed.report);
         Ok(replayed)
+    }
+
+    /// The journal's name.
+    pub(crate) fn id(&self) -> JournalId {
+        self.journal.id()
+    }
+
+    /// Whether nothing is pending.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.settle_now();
+        self.journal.status().pending_records == 0
     }
 
     /// The last record.

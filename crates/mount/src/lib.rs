@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::{Config, Session, SessionACL};
 
@@ -55,6 +55,7 @@ use crate::journaling::Journaling;
 use crate::mounting::Place;
 use crate::pool::Pool;
 use crate::recovery::Recovery;
+use crate::transport::Patience;
 use crate::volume::Volume;
 
 /// Threads that take requests from the kernel, and wait for nothing. One, so that what a process does
@@ -64,6 +65,8 @@ const RECEIVERS: usize = 1;
 const READ_AHEAD_KIB: u32 = 4096;
 /// How often open files are looked for whose attributes are not believed any more.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long the server may take to hear that the journal is empty.
+const LAST_WORD: Duration = Duration::from_secs(2);
 /// How often data that is left after unmounting is reported.
 const REPORT: Duration = Duration::from_secs(30);
 
@@ -91,12 +94,10 @@ impl Mounted {
         directory: &Path,
         options: &Options,
     ) -> io::Result<Self> {
-        let journaling = Self::journal(&connected, source, options)?;
-        let recovery = match &journaling {
-            Some(_) => Recovery::begin(&connected.server, &connected.root),
-            None => Ok(None),
+        let (journaling, recovery) = match Self::journal(&connected, source, options)? {
+            Some((journaling, recovery)) => (Some(journaling), recovery),
+            None => (None, None),
         };
-        let recovery = recovery.map_err(io::Error::other)?;
         let (volume, stale) =
             Volume::new(connected, options.clone(), journaling.clone(), recovery.clone())?;
         let volume = Arc::new(volume);
@@ -113,22 +114,27 @@ impl Mounted {
         Ok(Self { volume, stale, session, place, directory, journaling, recovery })
     }
 
-    /// Opens the journal, if the options name one, and sends what is in it.
+    /// Opens the journal, if the options name one, tells the server of it, and sends what is in it.
     fn journal(
         connected: &Connected,
         source: &str,
         options: &Options,
-    ) -> io::Result<Option<Arc<Journaling>>> {
+    ) -> io::Result<Option<(Arc<Journaling>, Option<Arc<Recovery>>)>> {
         let what = Specification::parse(source).map_err(io::Error::other)?;
         let Some((journaling, recovered)) =
             Journaling::open(what, connected, options).map_err(io::Error::other)?
         else {
             return Ok(None);
         };
+        let recovery = Recovery::begin(&connected.server, &connected.root, journaling.id());
+        let recovery = recovery.map_err(io::Error::other)?;
         journaling.replay(&connected.server, &recovered).map_err(io::Error::other)?;
+        if let Some(recovery) = &recovery {
+            recovery.tell_recovered(&connected.server).map_err(io::Error::other)?;
+        }
         let journaling = Arc::new(journaling);
         journaling.start_care()?;
-        Ok(Some(journaling))
+        Ok(Some((journaling, recovery)))
     }
 
     fn session(
@@ -203,6 +209,10 @@ impl Mounted {
         }
         volume.write_back().close();
         if let Some(recovery) = recovery {
+            if journaling.as_ref().is_some_and(|journaling| journaling.is_empty()) {
+                let until = Some(Instant::now() + LAST_WORD);
+                recovery.tell_detached(volume.server(), Patience { pid: 0, until });
+            }
             recovery.close();
         }
         volume.server().link.close();

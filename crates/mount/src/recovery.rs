@@ -20,7 +20,7 @@ use std::{io, thread};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
 use steadfast_client::{RpcConnection, RpcTransport};
-use steadfast_journal::Sequence;
+use steadfast_journal::{JournalId, Sequence};
 
 use crate::held::Verifier;
 use crate::journaling::Journaling;
@@ -30,6 +30,8 @@ use crate::server::Server;
 use crate::transport::{Greeter, Link, Patience};
 use crate::write_back::WriteBack;
 
+/// What the server takes of a name.
+const NAME_BYTES_MAX: usize = 255;
 /// Pause after a recovery that did not come to its end: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -48,6 +50,9 @@ pub(crate) struct Recovery {
     link: Weak<Link>,
     root: FileHandle,
     identity: Identity,
+    /// The journal, by which the server knows this client.
+    journal: JournalId,
+    name: Vec<u8>,
     state: Mutex<State>,
     changed: Condvar,
     /// Read by who appends to the journal, written by the recovery.
@@ -60,6 +65,8 @@ struct State {
     verifier: Option<Verifier>,
     /// The share is `async`, or was when something was acknowledged that is not known to be stable.
     is_async: bool,
+    /// The server knows of this client beyond a crash.
+    is_recorded: bool,
     has_lost: bool,
     is_closed: bool,
     /// Recoveries that were finished.
@@ -70,22 +77,26 @@ struct State {
 }
 
 impl Recovery {
-    /// Asks the server what it is; `None` if it does not have the program.
+    /// Tells the server of the journal, and asks it what it is; `None` if it does not have the program.
     pub(crate) fn begin(
         server: &Server,
         root: &FileHandle,
+        journal: JournalId,
     ) -> Result<Option<Arc<Self>>, ClientError> {
         let (uid, gid) = steadfast_sys::process::effective_ids();
         let recovery = Arc::new(Self {
             link: Arc::downgrade(&server.link),
             root: root.clone(),
             identity: Identity::user(uid, gid),
+            journal,
+            name: host_name(),
             state: Mutex::default(),
             changed: Condvar::new(),
             gate: RwLock::new(()),
         });
         let ask = || {
-            server.call(&recovery.identity, Patience::default(), |nfs| nfs.recovery_status(root))
+            let asked = |nfs: &mut Nfs3Client<_>| recovery.ask(nfs);
+            server.call(&recovery.identity, Patience::default(), asked)
         };
         match ask() {
             Ok(_) => {}
@@ -94,18 +105,60 @@ impl Recovery {
         }
         server.link.greet_with(Arc::clone(&recovery) as _);
         let _ = server.recovery.set(Arc::clone(&recovery));
-        // Once more, so that no restart since then is missed. Nothing was acknowledged before.
-        recovery.told(ask()?);
+        // Once more, so that no restart since then is missed, and on each connection that is open already, one
+        // after the other. Nothing was acknowledged before.
+        for _ in 0..server.link.connections() {
+            recovery.told(ask()?);
+        }
+        if !recovery.state.lock().is_recorded && recovery.is_async() {
+            tracing::warn!(
+                "the server does not wait for this client after a crash: others may see, or change, files \
+                 before what it lost is there again"
+            );
+        }
         Ok(Some(recovery))
+    }
+
+    /// Says on a connection which journal this is. An older server is only asked.
+    fn ask<T: RpcTransport>(&self, nfs: &mut Nfs3Client<T>) -> Result<RecoveryStatus, ClientError> {
+        match nfs.recovery_attach(&self.root, self.journal, &self.name) {
+            Err(error) if error.is_procedure_unavailable() => nfs.recovery_status(&self.root),
+            told => told,
+        }
+    }
+
+    /// Tells the server that what it had lost is there again, if it waits for that. Returns its verifier.
+    pub(crate) fn tell_recovered(&self, server: &Server) -> Result<Option<Verifier>, ClientError> {
+        if !self.state.lock().is_recorded {
+            return Ok(None);
+        }
+        let tell = |nfs: &mut Nfs3Client<_>| nfs.recovery_done(&self.root, self.journal);
+        let losses = server.link.losses();
+        server.call_for_recovery(losses, &self.identity, Patience::default(), tell).map(Some)
+    }
+
+    /// Tells the server that the journal is empty, and its client ends. One that does not answer waits for
+    /// this client when it comes again.
+    pub(crate) fn tell_detached(&self, server: &Server, patience: Patience) {
+        if self.state.lock().is_recorded {
+            let tell = |nfs: &mut Nfs3Client<_>| nfs.recovery_detach(&self.root, self.journal);
+            let losses = server.link.losses();
+            if let Err(error) = server.call_for_recovery(losses, &self.identity, patience, tell) {
+                tracing::debug!(%error, "the server was not told of the end");
+            }
+        }
     }
 
     /// Takes what the server says. If it has lost something, calls are held from now on.
     pub(crate) fn told(&self, status: RecoveryStatus) {
         let mut state = self.state.lock();
         state.is_async |= status.is_async;
+        // STATUS does not say it.
+        state.is_recorded |= status.is_recorded;
         let before = state.verifier.replace(status.verifier);
         let is_other = before.is_some_and(|before| before != status.verifier);
-        if is_other && state.is_async {
+        let is_waited_for = status.is_waiting && state.is_recorded;
+        if is_other && (state.is_async || is_waited_for) {
             state.has_lost = true;
             // Under the lock, so that the recovery does not release them before they are held.
             if let Some(link) = self.link.upgrade() {
@@ -235,6 +288,17 @@ impl Recovery {
         true
     }
 
+    /// What a server says of itself; `None` if it says nothing about this share.
+    fn greeted(&self, connection: RpcConnection) -> Result<Option<RecoveryStatus>, ClientError> {
+        match self.ask(&mut Nfs3Client::new(connection, self.identity.clone())) {
+            Ok(status) => Ok(Some(status)),
+            Err(error) if error.status() == Some(NfsStat3::Jukebox) => Err(error),
+            // A server that does not serve the share (any more) has nothing that could be mended.
+            Err(error) if error.status().is_some() || error.is_program_unavailable() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Nobody waits any more.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
@@ -253,7 +317,7 @@ impl Recovery {
 
 impl Greeter for Recovery {
     fn greet(&self, connection: RpcConnection) -> Result<(), ClientError> {
-        match status(connection, &self.identity, &self.root)? {
+        match self.greeted(connection)? {
             Some(status) => self.told(status),
             // It had the share and the program: its disk may not be mounted yet.
             None if self.verifier().is_some() => {
@@ -265,19 +329,9 @@ impl Greeter for Recovery {
     }
 }
 
-/// What a server says of itself; `None` if it says nothing about this share.
-fn status(
-    transport: impl RpcTransport,
-    identity: &Identity,
-    root: &FileHandle,
-) -> Result<Option<RecoveryStatus>, ClientError> {
-    match Nfs3Client::new(transport, identity.clone()).recovery_status(root) {
-        Ok(status) => Ok(Some(status)),
-        Err(error) if error.status() == Some(NfsStat3::Jukebox) => Err(error),
-        // A server that does not serve the share (any more) has nothing that could be mended.
-        Err(error) if error.status().is_some() || error.is_program_unavailable() => Ok(None),
-        Err(error) => Err(error),
-    }
+fn host_name() -> Vec<u8> {
+    let name = rustix::system::uname().nodename().to_bytes().to_vec();
+    name.into_iter().take(NAME_BYTES_MAX).collect()
 }
 
 /// The thread that recovers.
@@ -338,6 +392,11 @@ impl Recoverer {
         fates.not_made.extend(replayed.not_made);
         fates.made.extend(replayed.made);
         fates.verifier = replayed.verifier;
+        let told = self.recovery.tell_recovered(&self.server);
+        let told = told.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
+        if told.is_some() && replayed.verifier.is_some() && told != replayed.verifier {
+            return Ok(false);
+        }
         Ok(self.recovery.finish(fates))
     }
 }

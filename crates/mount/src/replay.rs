@@ -28,7 +28,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
-use steadfast_client::FileHandle;
+use steadfast_client::{ClientError, FileHandle};
 use steadfast_journal::{Journal, OpenError, Sequence, care};
 
 pub(crate) use pass::Carried;
@@ -155,8 +155,9 @@ pub fn replay_journal(
     let (journal, recovered) = Journal::open(directory, &of_journal)?;
     let connected = connect(&what, &options)?;
     // So that no call reaches a server that has restarted since what is known of it was seen.
-    let recovery = Recovery::begin(&connected.server, &connected.root);
-    recovery.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
+    let unreachable = |error: ClientError| ReplayError::Unreachable(error.to_string());
+    let recovery = Recovery::begin(&connected.server, &connected.root, journal.id());
+    let recovery = recovery.map_err(unreachable)?;
     let replaying = Replaying {
         write_bytes: connected.write_bytes.min(connected.read_bytes),
         directory,
@@ -166,6 +167,15 @@ pub fn replay_journal(
         patience: Patience::default(),
     };
     let report = replay(&journal, &connected.server, &replaying, &mut Carried::default(), progress);
+    let report = report.and_then(|replayed| {
+        if let Some(recovery) = recovery {
+            recovery.tell_recovered(&connected.server).map_err(unreachable)?;
+            if journal.pending().is_empty() {
+                recovery.tell_detached(&connected.server, Patience::default());
+            }
+        }
+        Ok(replayed)
+    });
     connected.server.link.close();
     let mut report = report?.report;
     let lost = recovered.damage.iter().filter(|damage| damage.was_stable);

@@ -122,6 +122,11 @@ impl Link {
         let _ = self.greeter.set(greeter);
     }
 
+    /// How many connections there are; calls go to them in turn.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
     /// How often the server has lost what it had acknowledged. To be taken before a call's arguments are made,
     /// since they may name handles that a recovery replaces.
     pub(crate) fn losses(&self) -> u64 {

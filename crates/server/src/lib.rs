@@ -22,6 +22,7 @@ mod discarded;
 mod error;
 mod exports;
 pub mod intent_log;
+mod journaling_clients;
 mod listening;
 mod local_locks;
 mod looker;

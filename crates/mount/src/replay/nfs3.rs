@@ -104,7 +104,7 @@ impl Share for Nfs<'_> {
     fn status(&mut self) -> Answer<Option<Acknowledging>> {
         let asked = |nfs: &mut Nfs3Client<Caller>| nfs.recovery_status(self.root);
         match self.server.call_for_recovery(self.losses, &mounter(), self.patience, asked) {
-            Ok(RecoveryStatus { is_async, verifier }) => {
+            Ok(RecoveryStatus { is_async, verifier, .. }) => {
                 Ok(Some(Acknowledging { is_async, verifier }))
             }
             Err(error) if error.is_program_unavailable() => Ok(None),

@@ -1,0 +1,486 @@
+//! Clients that keep a journal of what an `async` share has acknowledged to them (docs/recovery.md).
+//!
+//! Who they are is recorded beyond the process before the first promise to them. When a start of the server
+//! finds that it has lost what was acknowledged, it waits for those that are recorded: until each has brought
+//! back what was lost, or the time is over, nobody else is served on that share. So nobody sees a file
+//! that lacks what was acknowledged, or changes it before that is there again.
+//!
+//! Invariants:
+//!
+//! - a client that was told that it is recorded is recorded on stable storage;
+//! - while a share waits only connections are served on which a client that it waits for has said who it is;
+//! - a wait has an end, whatever clients do.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use steadfast_shares::ShareId;
+
+use crate::Engine;
+use crate::peer::Origin;
+
+/// Names a journal, the same as long as it is there.
+pub type JournalId = [u8; 16];
+
+/// Connections of one client that are known at most; mounts have up to 16.
+const CONNECTIONS_MAX: usize = 64;
+/// Clients that are recorded at most, and of one address. Others are told that they are not.
+const CLIENTS_MAX: usize = 16_384;
+const CLIENTS_OF_ADDRESS_MAX: usize = 256;
+/// A client that brings back what was lost, and has said nothing for so long, has died.
+const SILENCE_MS: u64 = 60_000;
+/// A wait does not last longer than this, whatever is brought back.
+const WAIT_MAX_MS: u64 = 3_600_000;
+
+/// A client that keeps a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalingClient {
+    /// The share that the journal is of.
+    pub share: ShareId,
+    /// Its journal.
+    pub journal: JournalId,
+    /// From where it came last.
+    pub address: IpAddr,
+    /// What it calls itself, for people.
+    pub name: Vec<u8>,
+}
+
+/// Records beyond the process which clients keep journals. Any thread may call it.
+pub trait JournalRecord: Send + Sync {
+    /// Records a client. On stable storage when this returns, for which it may wait; whether that could be
+    /// done. The others wait for nothing: they are called with locks held.
+    fn record(&self, client: &JournalingClient) -> bool;
+
+    /// A client has nothing in its journal any more, and does not come again.
+    fn forget(&self, share: ShareId, journal: &JournalId);
+
+    /// It is not waited for any more at later starts: it did not come at this one.
+    fn give_up(&self, share: ShareId, journal: &JournalId);
+
+    /// A client that was given up has come.
+    fn come_back(&self, share: ShareId, journal: &JournalId);
+
+    /// Nothing that clients were promised before this start is missing any more, as far as they came.
+    fn all_recovered(&self);
+}
+
+/// How far a client is that a share waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It has come, or nothing was lost.
+    Served,
+    /// It has not come yet.
+    Awaited,
+    /// It brings back what was lost.
+    Recovers,
+    /// It has not come in time.
+    Missed,
+}
+
+#[derive(Debug)]
+struct Known {
+    name: Vec<u8>,
+    address: IpAddr,
+    stage: Stage,
+    connections: VecDeque<Origin>,
+    heard_ms: u64,
+}
+
+#[derive(Debug)]
+struct Wait {
+    began_ms: u64,
+    /// For who has not come.
+    until_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    clients: BTreeMap<(ShareId, JournalId), Known>,
+    waits: HashMap<ShareId, Wait>,
+}
+
+impl Table {
+    fn of_share(&mut self, share: ShareId) -> impl Iterator<Item = (&JournalId, &mut Known)> {
+        let all = (share, [0; 16])..=(share, [255; 16]);
+        self.clients.range_mut(all).map(|((_, journal), known)| (journal, known))
+    }
+
+    fn is_complete(&mut self, share: ShareId) -> bool {
+        self.of_share(share).all(|(_, known)| matches!(known.stage, Stage::Served | Stage::Missed))
+    }
+}
+
+/// What an administrator is told of the clients with a journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalingCounts {
+    /// They are recorded.
+    pub clients: usize,
+    /// The server waits for them to come.
+    pub awaited: usize,
+    /// They bring back what was lost.
+    pub recovering: usize,
+    /// They did not come in time, and have not come since.
+    pub missed: usize,
+}
+
+/// The clients that keep a journal.
+#[derive(Default)]
+pub(crate) struct JournalingClients {
+    /// Some share waits. Read without the lock at each call.
+    waits: AtomicBool,
+    table: Mutex<Table>,
+    record: OnceLock<Arc<dyn JournalRecord>>,
+}
+
+impl JournalingClients {
+    /// See [`Engine::keep_journaling_clients`].
+    fn take_up(
+        &self,
+        recorded: Vec<(JournalingClient, bool)>,
+        record: Arc<dyn JournalRecord>,
+        is_lost: bool,
+        (now_ms, wait_ms): (u64, u64),
+    ) -> usize {
+        let mut table = self.table.lock();
+        for (client, is_given_up) in recorded {
+            let stage = match (is_given_up, is_lost) {
+                (true, _) => Stage::Missed,
+                (false, true) => Stage::Awaited,
+                (false, false) => Stage::Served,
+            };
+            if stage == Stage::Awaited {
+                let wait = Wait { began_ms: now_ms, until_ms: now_ms.saturating_add(wait_ms) };
+                table.waits.insert(client.share, wait);
+            }
+            let known = Known {
+                name: client.name,
+                address: client.address,
+                stage,
+                connections: VecDeque::new(),
+                heard_ms: now_ms,
+            };
+            table.clients.insert((client.share, client.journal), known);
+        }
+        // The first one counts; there is no other.
+        let _ = self.record.set(record);
+        self.waits.store(!table.waits.is_empty(), Ordering::Release);
+        table.clients.values().filter(|known| known.stage == Stage::Awaited).count()
+    }
+
+    /// Whether a call on this connection is to be made later: its share waits, and not for who calls.
+    pub(crate) fn holds(&self, share: ShareId, from: impl FnOnce() -> Origin, now_ms: u64) -> bool {
+        if !self.waits.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut table = self.table.lock();
+        if !table.waits.contains_key(&share) {
+            return false;
+        }
+        let from = from();
+        for (_, known) in table.of_share(share) {
+            if known.stage == Stage::Recovers && known.connections.contains(&from) {
+                known.heard_ms = now_ms;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether such a client has to be recorded first, which waits for a disk.
+    pub(crate) fn is_known(&self, share: ShareId, journal: &JournalId) -> bool {
+        self.table.lock().clients.contains_key(&(share, *journal))
+    }
+
+    /// A client says who it is. Whether it is recorded.
+    pub(crate) fn attach(&self, client: &JournalingClient, from: Origin, now_ms: u64) -> bool {
+        let key = (client.share, client.journal);
+        if !self.is_known(client.share, &client.journal) {
+            let has_room = {
+                let table = self.table.lock();
+                let its = table.clients.values().filter(|known| known.address == client.address);
+                table.clients.len() < CLIENTS_MAX && its.count() < CLIENTS_OF_ADDRESS_MAX
+            };
+            let is_recorded =
+                has_room && self.record.get().is_some_and(|record| record.record(client));
+            if !is_recorded {
+                return false;
+            }
+        }
+        let mut table = self.table.lock();
+        let known = table.clients.entry(key).or_insert_with(|| Known {
+            name: client.name.clone(),
+            address: client.address,
+            stage: Stage::Served,
+            connections: VecDeque::new(),
+            heard_ms: now_ms,
+        });
+        (known.address, known.heard_ms) = (client.address, now_ms);
+        known.connections.retain(|other| *other != from);
+        if known.connections.len() == CONNECTIONS_MAX {
+            known.connections.pop_front();
+        }
+        known.connections.push_back(from);
+        match known.stage {
+            Stage::Awaited => known.stage = Stage::Recovers,
+            Stage::Missed => {
+                known.stage = Stage::Served;
+                if let Some(record) = self.record.get() {
+                    record.come_back(client.share, &client.journal);
+                }
+            }
+            Stage::Recovers | Stage::Served => {}
+        }
+        true
+    }
+
+    /// A client has brought back what was lost, if anything was. Only who has said on this connection that it
+    /// is this client can say so.
+    pub(crate) fn recovered(&self, share: ShareId, journal: &JournalId, from: Origin) {
+        let mut table = self.table.lock();
+        match table.clients.get_mut(&(share, *journal)) {
+            Some(known) if known.connections.contains(&from) => known.stage = Stage::Served,
+            _ => return,
+        }
+        self.end_if_complete(&mut table, share);
+    }
+
+    /// The same of a client that has nothing more in its journal.
+    pub(crate) fn detach(&self, share: ShareId, journal: &JournalId, from: Origin) {
+        let mut table = self.table.lock();
+        let key = (share, *journal);
+        if !table.clients.get(&key).is_some_and(|known| known.connections.contains(&from)) {
+            return;
+        }
+        table.clients.remove(&key);
+        self.end_if_complete(&mut table, share);
+        if let Some(record) = self.record.get() {
+            record.forget(share, journal);
+        }
+    }
+
+    /// Whether a share waits for clients.
+    pub(crate) fn is_waiting(&self, share: ShareId) -> bool {
+        self.waits.load(Ordering::Acquire) && self.table.lock().waits.contains_key(&share)
+    }
+
+    fn end_if_complete(&self, table: &mut Table, share: ShareId) {
+        if !table.waits.contains_key(&share) || !table.is_complete(share) {
+            return;
+        }
+        table.waits.remove(&share);
+        self.waits.store(!table.waits.is_empty(), Ordering::Release);
+        if let (true, Some(record)) = (table.waits.is_empty(), self.record.get()) {
+            record.all_recovered();
+        }
+    }
+
+    fn counts(&self) -> JournalingCounts {
+        let table = self.table.lock();
+        let of = |stage| table.clients.values().filter(|known| known.stage == stage).count();
+        JournalingCounts {
+            clients: table.clients.len(),
+            awaited: of(Stage::Awaited),
+            recovering: of(Stage::Recovers),
+            missed: of(Stage::Missed),
+        }
+    }
+
+    /// Waits no longer for whom the time is over.
+    fn expire(&self, now_ms: u64) -> Vec<JournalingClient> {
+        if !self.waits.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut table = self.table.lock();
+        let mut ended = Vec::new();
+        let shares: Vec<ShareId> = table.waits.keys().copied().collect();
+        for share in shares {
+            let Some(Wait { began_ms, until_ms }) = table.waits.get(&share) else { continue };
+            let is_over = now_ms.saturating_sub(*began_ms) >= WAIT_MAX_MS;
+            let has_come_too_late = now_ms >= *until_ms;
+            let mut missed = Vec::new();
+            for (journal, known) in table.of_share(share) {
+                let is_missed = match known.stage {
+                    Stage::Awaited => has_come_too_late,
+                    Stage::Recovers => {
+                        is_over || now_ms.saturating_sub(known.heard_ms) >= SILENCE_MS
+                    }
+                    Stage::Served | Stage::Missed => false,
+                };
+                if is_missed {
+                    known.stage = Stage::Missed;
+                    let (journal, address, name) = (*journal, known.address, known.name.clone());
+                    missed.push(JournalingClient { share, journal, address, name });
+                }
+            }
+            if let Some(record) = self.record.get() {
+                missed.iter().for_each(|client| record.give_up(share, &client.journal));
+            }
+            if !missed.is_empty() {
+                self.end_if_complete(&mut table, share);
+                ended.extend(missed);
+            }
+        }
+        ended
+    }
+}
+
+impl Engine {
+    /// Takes up who kept a journal when the server ran last, and records them from now on. With `is_lost`
+    /// what was acknowledged from memory may be lost: the shares of these clients wait for them, so long at
+    /// most. To be called before anybody is served. How many it waits for.
+    pub fn keep_journaling_clients(
+        &self,
+        recorded: Vec<(JournalingClient, bool)>,
+        record: Arc<dyn JournalRecord>,
+        is_lost: bool,
+        wait_ms: u64,
+    ) -> usize {
+        let times = (self.now_ms.load(Ordering::Relaxed), wait_ms);
+        self.shared.journaling_clients.take_up(recorded, record, is_lost, times)
+    }
+
+    /// To be called once a second. The clients that are not waited for any longer: they did not come, or went
+    /// silent, and what they were promised may be lost.
+    pub fn miss_journaling_clients(&self) -> Vec<JournalingClient> {
+        self.shared.journaling_clients.expire(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    /// The clients that keep a journal.
+    pub fn journaling_clients(&self) -> JournalingCounts {
+        self.shared.journaling_clients.counts()
+    }
+}
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::peer::{Peer, Transport};
+
+    const SHARE: ShareId = ShareId(7);
+    const OTHER: ShareId = ShareId(8);
+
+    fn client(journal: u8) -> JournalingClient {
+        let address = IpAddr::from([10, 0, 0, journal]);
+        JournalingClient { share: SHARE, journal: [journal; 16], address, name: b"name".to_vec() }
+    }
+
+    fn connection(number: u64) -> Origin {
+        let address = SocketAddr::from(([10, 0, 0, 1], 700));
+        Peer::new(address, address, Transport::Tcp).on_connection(number).origin()
+    }
+
+    /// What was recorded, in words.
+    #[derive(Default)]
+    struct Words(Mutex<Vec<String>>);
+
+    impl JournalRecord for Words {
+        fn record(&self, client: &JournalingClient) -> bool {
+            self.0.lock().push(format!("record {}", client.journal[0]));
+            client.journal[0] != 99
+        }
+
+        fn forget(&self, _: ShareId, journal: &JournalId) {
+            self.0.lock().push(format!("forget {}", journal[0]));
+        }
+
+        fn give_up(&self, _: ShareId, journal: &JournalId) {
+            self.0.lock().push(format!("give up {}", journal[0]));
+        }
+
+        fn come_back(&self, _: ShareId, journal: &JournalId) {
+            self.0.lock().push(format!("come back {}", journal[0]));
+        }
+
+        fn all_recovered(&self) {
+            self.0.lock().push("all recovered".to_owned());
+        }
+    }
+
+    fn after_a_crash(clients: &[u8], wait_ms: u64) -> (JournalingClients, Arc<Words>) {
+        let (all, words) = (JournalingClients::default(), Arc::new(Words::default()));
+        let recorded = clients.iter().map(|journal| (client(*journal), false)).collect();
+        let awaited = all.take_up(recorded, Arc::clone(&words) as _, true, (0, wait_ms));
+        assert_eq!(awaited, clients.len());
+        (all, words)
+    }
+
+    #[test]
+    fn others_wait_until_all_have_brought_back_what_was_lost() {
+        let (all, words) = after_a_crash(&[1, 2], 90_000);
+        let is_held = |share, number| all.holds(share, || connection(number), 1);
+        assert!(is_held(SHARE, 1) && is_held(SHARE, 9) && !is_held(OTHER, 9));
+        assert!(all.attach(&client(1), connection(1), 1));
+        assert!(!is_held(SHARE, 1) && is_held(SHARE, 9), "who brings back is served alone");
+        // Not by who has not said that it is this client.
+        all.recovered(SHARE, &[1; 16], connection(9));
+        assert!(!is_held(SHARE, 1));
+        all.recovered(SHARE, &[1; 16], connection(1));
+        assert!(is_held(SHARE, 1), "what the other has is missing still");
+        // One that comes for the first time waits as others do.
+        assert!(all.attach(&client(3), connection(3), 1) && is_held(SHARE, 3));
+        assert!(all.attach(&client(2), connection(2), 1) && !is_held(SHARE, 2));
+        all.recovered(SHARE, &[2; 16], connection(2));
+        assert!(!is_held(SHARE, 1) && !is_held(SHARE, 9) && !all.is_waiting(SHARE));
+        assert_eq!(*words.0.lock(), ["record 3", "all recovered"]);
+        let counts = JournalingCounts { clients: 3, ..JournalingCounts::default() };
+        assert_eq!(all.counts(), counts);
+    }
+
+    #[test]
+    fn a_wait_has_an_end_whatever_clients_do() {
+        let (all, words) = after_a_crash(&[1, 2], 90_000);
+        let is_held = |number, now_ms| all.holds(SHARE, || connection(number), now_ms);
+        assert!(all.attach(&client(1), connection(1), 80_000));
+        assert_eq!(all.expire(89_999), vec![]);
+        assert_eq!(all.expire(90_000), [client(2)]);
+        assert!(is_held(9, 90_000), "the other one is bringing back");
+        assert!(!is_held(1, 140_000), "it is heard");
+        assert_eq!(all.expire(140_000 + SILENCE_MS - 1), vec![]);
+        assert_eq!(all.expire(140_000 + SILENCE_MS), [client(1)]);
+        assert!(!is_held(9, 300_000));
+        assert_eq!(*words.0.lock(), ["give up 2", "give up 1", "all recovered"]);
+        // It comes at last.
+        assert!(all.attach(&client(2), connection(2), 300_000));
+        assert_eq!(words.0.lock().last().map(String::as_str), Some("come back 2"));
+        assert_eq!((all.counts().missed, all.counts().clients), (1, 2));
+    }
+
+    #[test]
+    fn who_recovers_without_an_end_is_not_waited_for_without_an_end() {
+        let (all, _) = after_a_crash(&[1], 90_000);
+        assert!(all.attach(&client(1), connection(1), 0));
+        for now_ms in (0..WAIT_MAX_MS).step_by(30_000) {
+            assert!(!all.holds(SHARE, || connection(1), now_ms));
+            assert_eq!(all.expire(now_ms), vec![]);
+        }
+        assert_eq!(all.expire(WAIT_MAX_MS), [client(1)]);
+        assert!(!all.is_waiting(SHARE));
+    }
+
+    #[test]
+    fn who_ends_is_forgotten_and_who_cannot_be_recorded_is_told() {
+        let (all, words) = after_a_crash(&[1], 90_000);
+        assert!(!all.attach(&client(99), connection(5), 0), "its record failed");
+        assert!(all.attach(&client(1), connection(1), 0));
+        all.detach(SHARE, &[1; 16], connection(9));
+        assert_eq!(all.counts().clients, 1, "somebody else cannot say so");
+        all.detach(SHARE, &[1; 16], connection(1));
+        assert!(!all.is_waiting(SHARE));
+        assert_eq!(*words.0.lock(), ["record 99", "all recovered", "forget 1"]);
+    }
+
+    #[test]
+    fn one_address_has_no_more_than_its_part() {
+        let (all, _) = after_a_crash(&[], 0);
+        for journal in 0..=u16::try_from(CLIENTS_OF_ADDRESS_MAX).unwrap_or(0) {
+            let mut client = client(1);
+            client.journal[..2].copy_from_slice(&journal.to_be_bytes());
+            let is_last = usize::from(journal) == CLIENTS_OF_ADDRESS_MAX;
+            assert_eq!(all.attach(&client, connection(1), 0), !is_last);
+        }
+    }
+}
