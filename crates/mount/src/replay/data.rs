@@ -145,6 +145,11 @@ impl Pass<'_> {
             why: "others have changed it meanwhile".to_owned(),
             is_refused: false,
         };
+        if way.compares {
+            let path = String::from_utf8_lossy(&self.path_of(object)).escape_debug().to_string();
+            let (now, known) = (Stamp::of(&now), self.plan.objects[object].stamp);
+            tracing::info!(path, ?now, ?known, "others may have changed a file: it is compared");
+        }
         self.touched.insert(object, who.clone());
         let is_doubtful = pieces.iter().any(|piece| piece.is_doubtful)
             || truncations.iter().any(|truncation| truncation.is_doubtful);
