@@ -57,6 +57,9 @@ static TOTALS: [(&str, &Metric); 33] = [
     ("read_ahead_lost", &metric::READ_AHEAD_LOST),
     ("read_ahead_budget_left_bytes", &metric::READ_AHEAD_BUDGET),
 ];
+/// Of clients with state.
+const PROTOCOLS: [&str; 3] = ["NFSv4.0", "NFSv4.1+", "NLM"];
+const STATES: [&str; 3] = ["active", "courteous", "unconfirmed"];
 /// Told with a label.
 const GRANTED: [(&str, &str); 2] =
     [("delegations_granted_read", "read"), ("delegations_granted_write", "write")];
@@ -179,7 +182,10 @@ fn state(scrape: &mut Scrape, figures: &Figures) {
     ] {
         scrape.whole(&metric::SHARES, &[state], count);
     }
-    let mut clients: BTreeMap<(&str, &str), ClientCounts> = BTreeMap::new();
+    // All of them, so that no series ends when a last client leaves.
+    let all = PROTOCOLS.into_iter().flat_map(|protocol| STATES.map(|state| (protocol, state)));
+    let mut clients: BTreeMap<(&str, &str), ClientCounts> =
+        all.map(|key| (key, ClientCounts::default())).collect();
     for counts in &figures.clients {
         let sum = clients.entry((counts.protocol, counts.state)).or_default();
         sum.clients += counts.clients;
