@@ -107,9 +107,6 @@ mod tests {
             "[metrics]\nlisten = \"[::]:1\"\ntoken_file = \"t\"\n",
             "3:14: token_file \"t\" must be absolute; did you mean \"/t\"?",
         );
-        one_mistake(
-            "[metrics]\ntoken = \"x\"\n",
-            "2:1: unknown key \"token\" in [metrics]",
-        );
+        one_mistake("[metrics]\ntoken = \"x\"\n", "2:1: unknown key \"token\" in [metrics]");
     }
 }

@@ -12,6 +12,8 @@ pub struct Figures {
     pub statistics: Statistics,
     /// Shares by state.
     pub shares: ShareCounts,
+    /// How long ago they were counted: they are not while somebody changes them.
+    pub shares_age: Duration,
     /// Clients with state. A pair of protocol and state may come several times: they are added.
     pub clients: Vec<ClientCounts>,
     /// Clients that may still reclaim what the server has lost.

@@ -182,6 +182,7 @@ fn state(scrape: &mut Scrape, figures: &Figures) {
     ] {
         scrape.whole(&metric::SHARES, &[state], count);
     }
+    scrape.fraction(&metric::SHARES_AGE, &[], figures.shares_age.as_secs_f64());
     // All of them, so that no series ends when a last client leaves.
     let all = PROTOCOLS.into_iter().flat_map(|protocol| STATES.map(|state| (protocol, state)));
     let mut clients: BTreeMap<(&str, &str), ClientCounts> =

@@ -141,6 +141,8 @@ metrics! {
         "Replies that left the cache early because the machine was very short of memory.";
 
     SHARES Gauge "steadfast_shares" ["state"]: "Shares by state: enabled, disabled, faulty, draining.";
+    SHARES_AGE Gauge "steadfast_shares_age_seconds" in "seconds":
+        "How long ago shares were counted. It grows while a change of shares waits for a disk that hangs.";
 
     CLIENTS Gauge "steadfast_clients" ["protocol", "state"]:
         "Clients with state. A courteous one is silent for longer than its lease, and keeps its state until somebody needs it.";

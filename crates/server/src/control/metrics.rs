@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use steadfast_access::{Access, KindStatistics, LATENCY_CLASSES_MS};
 use steadfast_control::intent_log::CheckpointReport;
 use steadfast_control::metrics::{
     COMPOUND_OPERATIONS_MAX, ClientCounts, DecisionCounts, Figures, NameCounts, OPERATIONS_MAX,
-    ProcessFigures, SetAsideCounts,
+    ProcessFigures, SetAsideCounts, ShareCounts,
 };
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::clients::ClientReport;
@@ -23,6 +25,9 @@ use crate::shares::ShareManager;
 const _: () = assert!(OperationId::COUNT <= OPERATIONS_MAX);
 const _: () = assert!(CompoundOperation::COUNT <= COMPOUND_OPERATIONS_MAX);
 
+/// How long a scrape waits for a change of shares: less than scrapers wait (Prometheus: 10 s).
+const SHARES_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Whom a scrape asks.
 pub(super) struct Scraped {
     pub(super) observer: Observer,
@@ -31,6 +36,7 @@ pub(super) struct Scraped {
     pub(super) access: Arc<Access>,
     pub(super) log: Option<Arc<IntentLogKeeper>>,
     pub(super) shares: Arc<ShareManager>,
+    pub(super) counted: CountedShares,
     pub(super) started_unix_ms: u64,
 }
 
@@ -38,6 +44,9 @@ impl Scraped {
     /// All numbers of now.
     pub(super) fn figures(&self) -> Figures {
         let log = self.log.as_deref();
+        let log_status = log.map(IntentLogKeeper::status);
+        let (shares, shares_age) =
+            self.counted.with(self.shares.counts(SHARES_PATIENCE), Instant::now());
         let engine = &self.engine;
         let access = self.access.statistics();
         let (decisions, names) = (access.decisions, access.names);
@@ -47,17 +56,18 @@ impl Scraped {
                 &self.observer,
                 engine,
                 &self.storage,
-                log,
+                log_status.as_ref(),
                 self.started_unix_ms,
             ),
-            shares: self.shares.counts(),
+            shares,
+            shares_age,
             reclaiming: clients.iter().filter(|client| client.is_reclaiming).count() as u64,
             clients: client_counts(&clients),
             is_in_grace: engine.is_in_grace(),
             waiting_calls: engine.waiting_calls() as u64,
             calls_in_progress: engine.statistics().reply_cache.in_progress as u64,
             log_is_unmade: log.is_some_and(IntentLogKeeper::is_unmade),
-            last_checkpoint: log.and_then(|log| log.status().last_checkpoint).map(|last| {
+            last_checkpoint: log_status.and_then(|status| status.last_checkpoint).map(|last| {
                 CheckpointReport {
                     ended_unix_ms: last.ended.as_millis() as u64,
                     took_us: last.took.as_micros() as u64,
@@ -87,6 +97,23 @@ impl Scraped {
             process: ProcessFigures::own(),
             ..Figures::default()
         }
+    }
+}
+
+/// The shares as they were counted last. A disk that hangs must not keep the other numbers from who looks
+/// after it.
+#[derive(Default)]
+pub(super) struct CountedShares(Mutex<Option<(Instant, ShareCounts)>>);
+
+impl CountedShares {
+    /// The counts of `now`, or else the last ones, with their age. Before the first there are none.
+    fn with(&self, counts: Option<ShareCounts>, now: Instant) -> (ShareCounts, Duration) {
+        let mut last = self.0.lock();
+        if let Some(counts) = counts {
+            *last = Some((now, counts));
+        }
+        let (when, counts) = *last.get_or_insert((now, ShareCounts::default()));
+        (counts, now.saturating_duration_since(when))
     }
 }
 
@@ -133,6 +160,19 @@ mod tests {
     use steadfast_engine::clients::{ClientId, Protocol};
 
     use super::*;
+
+    #[test]
+    fn shares_that_cannot_be_counted_now_are_as_old_as_they_are() {
+        let counted = CountedShares::default();
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let three = ShareCounts { enabled: 3, ..ShareCounts::default() };
+        let none = ShareCounts::default();
+        assert_eq!(counted.with(None, start), (none, Duration::ZERO));
+        assert_eq!(counted.with(None, after(7)), (none, Duration::from_secs(7)));
+        assert_eq!(counted.with(Some(three), after(8)), (three, Duration::ZERO));
+        assert_eq!(counted.with(None, after(10)), (three, Duration::from_secs(2)));
+    }
 
     #[test]
     fn clients_are_counted_by_protocol_and_state() {

@@ -26,6 +26,7 @@ use crate::configuration::Settings;
 use crate::shares::{ManagedShares, ShareManager};
 use clients::ControlledClients;
 use log::ControlledLog;
+use metrics::{CountedShares, Scraped};
 use statistics::statistics;
 
 /// What a server can be asked about.
@@ -62,19 +63,21 @@ fn services(about: AskedAbout<'_>) -> Services {
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = log.cloned();
     let told = Arc::clone(&engine);
-    let scraped = metrics::Scraped {
+    let scraped = Scraped {
         observer: observer.clone(),
         engine: Arc::clone(&engine),
         storage: Arc::clone(&storage),
         access: Arc::clone(&access),
         log: log.cloned(),
         shares: Arc::clone(shares),
+        counted: CountedShares::default(),
         started_unix_ms,
     };
     Services {
         metrics: Box::new(move || scraped.figures()),
         statistics: Box::new(move || {
-            statistics(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms)
+            let log = keeper.as_deref().map(IntentLogKeeper::status);
+            statistics(&observer, &engine, &storage, log.as_ref(), started_unix_ms)
         }),
         names: Box::new(move || RawJson::of(&NamesTold::of(&access))),
         log: Arc::new(ControlledLog(log.cloned())),

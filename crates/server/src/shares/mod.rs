@@ -195,9 +195,10 @@ impl ShareManager {
         self.lock().faults.len()
     }
 
-    /// How many shares are in which state.
-    pub(crate) fn counts(&self) -> ShareCounts {
-        self.lock().counts()
+    /// How many shares are in which state; `None` if they are being changed for longer than `patience`,
+    /// as is the case while a disk hangs that has to be looked at.
+    pub(crate) fn counts(&self, patience: Duration) -> Option<ShareCounts> {
+        self.state.try_lock_for(patience).map(|state| state.counts())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
