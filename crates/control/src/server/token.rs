@@ -61,7 +61,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Arc<str>> {
 ///
 /// # Errors
 /// When it cannot be read, everybody could have read it or others than its owner have written it, or it
-/// has no token of [`TOKEN_BYTES`] characters.
+/// has no token of 32 characters or more.
 pub fn read_of_file(path: &Path) -> io::Result<Arc<str>> {
     let refused = |why: &str| Err(io::Error::other(format!("{} {why}", path.display())));
     let file = File::open(path)
