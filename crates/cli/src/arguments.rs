@@ -192,6 +192,26 @@ pub(crate) struct StatisticsArguments {
     /// For programs: one line of JSON. It can also be a mix file of the load generator.
     #[arg(long)]
     pub(crate) json: bool,
+    #[arg(
+        long,
+        help = "Print metrics in Prometheus' text format",
+        conflicts_with_all = ["json", "openmetrics", "recent", "watch"]
+    )]
+    pub(crate) prometheus: bool,
+    #[arg(
+        long,
+        help = "Print metrics in the format of OpenMetrics 1.0",
+        conflicts_with_all = ["json", "recent", "watch"]
+    )]
+    pub(crate) openmetrics: bool,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Write metrics into a file for node_exporter's textfile collector: FILE ends with .prom. \
+                With --watch it is written again each interval",
+        conflicts_with_all = ["json", "openmetrics", "prometheus", "recent"]
+    )]
+    pub(crate) textfile: Option<PathBuf>,
     /// Go on, and tell what happened since the last time, until interrupted.
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) watch: Option<Duration>,

@@ -11,6 +11,7 @@ use crate::api::{
 };
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
+use crate::metrics::Figures;
 use crate::statistics::Statistics;
 
 /// Batches of events that a watcher may be behind before it is cut off.
@@ -192,6 +193,8 @@ pub type Teller<T> = Box<dyn Fn() -> T + Send + Sync>;
 pub struct Services {
     /// What was counted.
     pub statistics: Teller<Statistics>,
+    /// Collects numbers for `/metrics`. It is called once a second at most.
+    pub metrics: Teller<Figures>,
     /// Makes the document of name services.
     pub names: Teller<Result<RawJson, Refusal>>,
     /// The intent log.

@@ -164,7 +164,7 @@ impl Server {
             record_bytes_max: transfer_bytes(&settings.server) as usize + RECORD_HEAD_BYTES,
             ..runtime_options
         };
-        server.serve(addresses, runtime_options, &settings.server, &storage)?;
+        server.serve(addresses, runtime_options, &settings, &storage)?;
         server.begin_to_finish(not_looked_at)?;
         Ok(server)
     }
@@ -174,7 +174,7 @@ impl Server {
         &mut self,
         addresses: Addresses,
         options: ServerOptions,
-        settings: &ServerSettings,
+        settings: &Settings,
         storage: &Arc<Storage>,
     ) -> Result<(), StartError> {
         let log = self.log.keeper();
@@ -204,7 +204,7 @@ impl Server {
             }
             record.write();
         }));
-        let (runtime, mount_by, registered) = listening.register(asked_for(settings));
+        let (runtime, mount_by, registered) = listening.register(asked_for(&settings.server));
         self.shares.set_mount_by(mount_by.clone());
         self.outbound.notify_former();
         local_locks::take_again(&self.engine);

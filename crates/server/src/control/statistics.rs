@@ -6,7 +6,7 @@ use steadfast_control::statistics::{
     CompoundOperation, Latency, Operation, RECENT_MAX, Recorded, Stages, Statistics, VERSION,
     unix_time,
 };
-use steadfast_durability::IntentLogKeeper;
+use steadfast_durability::IntentLogStatus;
 use steadfast_engine::{Engine, Transport};
 use steadfast_posixfs::Storage;
 use steadfast_runtime::{
@@ -20,7 +20,7 @@ pub(super) fn statistics(
     observer: &Observer,
     engine: &Engine,
     storage: &Storage,
-    log: Option<&IntentLogKeeper>,
+    log: Option<&IntentLogStatus>,
     started_unix_ms: u64,
 ) -> Statistics {
     let named = observer.statistics().named();
@@ -57,7 +57,7 @@ pub(super) fn statistics(
         started_unix_ms,
         taken_unix_ms: unix_time().as_millis() as u64,
         server,
-        log: log.map(|keeper| figures(&keeper.status())),
+        log: log.map(figures),
         operations: observer.operation_statistics().iter().map(operation).collect(),
         compound_operations: observer
             .compound_statistics()
