@@ -22,7 +22,7 @@ pub const COMPOUND_OPERATIONS_MAX: usize = 80;
 pub const FILE_SYSTEMS_MAX: usize = 64;
 
 /// The totals of the server, by their names in its statistics, without `calls` and delegations by kind.
-static TOTALS: [(&str, &Metric); 33] = [
+static TOTALS: [(&str, &Metric); 37] = [
     ("batches", &metric::BATCHES),
     ("bytes_in", &metric::RECEIVED),
     ("bytes_out", &metric::SENT),
@@ -47,6 +47,10 @@ static TOTALS: [(&str, &Metric); 33] = [
     ("replies_evicted_young", &metric::EVICTED_YOUNG),
     ("replies_evicted_by_pressure", &metric::EVICTED_PRESSURE),
     ("verifier_changes", &metric::VERIFIERS),
+    ("journaling_clients", &metric::JOURNALING),
+    ("journaling_clients_awaited", &metric::JOURNALING_AWAITED),
+    ("journaling_clients_recovering", &metric::JOURNALING_RECOVERING),
+    ("journaling_clients_missed", &metric::JOURNALING_MISSED),
     ("delegations_recalled", &metric::RECALLED),
     ("delegations_returned", &metric::RETURNED),
     ("delegations_revoked", &metric::REVOKED),

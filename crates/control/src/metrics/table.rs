@@ -152,6 +152,14 @@ metrics! {
     DELEGATIONS Gauge "steadfast_client_delegations" ["protocol", "state"]:
         "Delegations of clients, with those that were revoked.";
     RECLAIMING Gauge "steadfast_clients_reclaiming": "Clients that may still reclaim what the server has lost.";
+    JOURNALING Gauge "steadfast_journaling_clients":
+        "Clients that keep a journal of what async shares acknowledge to them.";
+    JOURNALING_AWAITED Gauge "steadfast_journaling_clients_awaited":
+        "Clients with a journal that have not come since a crash: nobody else is served on their shares.";
+    JOURNALING_RECOVERING Gauge "steadfast_journaling_clients_recovering":
+        "Clients with a journal that bring back what the server had lost: nobody else is served on their shares.";
+    JOURNALING_MISSED Gauge "steadfast_journaling_clients_missed":
+        "Clients with a journal that did not come in time after a crash: what they were promised is missing until they come.";
     GRACE Gauge "steadfast_grace": "1 during the grace period: new opens and locks wait.";
     GRANTED Counter "steadfast_delegations_granted" ["kind"]: "Delegations granted: read, write.";
     RECALLED Counter "steadfast_delegations_recalled": "Delegations recalled.";

@@ -26,6 +26,7 @@ pub(super) fn statistics(
     let named = observer.statistics().named();
     let mut server: BTreeMap<String, u64> =
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let journaling = engine.journaling_clients();
     let engine = engine.statistics();
     let read_ahead = storage.read_ahead();
     for (name, value) in [
@@ -35,6 +36,10 @@ pub(super) fn statistics(
         ("replies_evicted_young", engine.reply_cache.evicted_young),
         ("replies_evicted_by_pressure", engine.reply_cache.evicted_by_pressure),
         ("verifier_changes", engine.verifier_changes),
+        ("journaling_clients", journaling.clients as u64),
+        ("journaling_clients_awaited", journaling.awaited as u64),
+        ("journaling_clients_recovering", journaling.recovering as u64),
+        ("journaling_clients_missed", journaling.missed as u64),
         ("delegations_granted_read", engine.delegations.granted_read),
         ("delegations_granted_write", engine.delegations.granted_write),
         ("delegations_recalled", engine.delegations.recalled),
