@@ -113,7 +113,7 @@ impl Dissector {
             let is_kept = now_ns.saturating_sub(connection.last_ns) < IDLE_NS;
             if !is_kept {
                 *shared.kept_bytes = shared.kept_bytes.saturating_sub(connection.kept_bytes());
-                shared.counts.waiting = shared.counts.waiting.saturating_sub(connection.waiting());
+                connection.uncount_calls(shared.counts);
             }
             is_kept
         });
@@ -235,7 +235,7 @@ impl Dissector {
             if goes {
                 room -= 1;
                 self.kept_bytes = self.kept_bytes.saturating_sub(connection.kept_bytes());
-                self.counts.waiting = self.counts.waiting.saturating_sub(connection.waiting());
+                connection.uncount_calls(&mut self.counts);
             }
             !goes
         });

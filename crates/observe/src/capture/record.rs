@@ -31,6 +31,22 @@ pub(crate) struct Record<'a> {
     pub(crate) ended_ns: u64,
 }
 
+/// When bytes of a stream came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// When they were captured.
+    pub(crate) seen_ns: u64,
+    /// When all bytes before them were there, too: only then the receiver gets them.
+    pub(crate) ready_ns: u64,
+}
+
+impl Times {
+    /// Of bytes that came in their order.
+    pub(crate) fn at(now_ns: u64) -> Self {
+        Self { seen_ns: now_ns, ready_ns: now_ns }
+    }
+}
+
 /// Who takes the records.
 pub(crate) trait RecordSink {
     /// Whether a call with this xid waits for its reply in this direction.
@@ -112,26 +128,26 @@ impl Framing {
     }
 
     /// Takes the next bytes of the stream.
-    pub(crate) fn handle(&mut self, bytes: &[u8], now_ns: u64, sink: &mut dyn RecordSink) {
+    pub(crate) fn handle(&mut self, bytes: &[u8], times: Times, sink: &mut dyn RecordSink) {
         if !matches!(self.state, State::Searching) {
-            return self.run(bytes, now_ns, sink);
+            return self.run(bytes, times, sink);
         }
         if bytes.first_chunk().copied().is_some_and(is_tls) {
             sink.handle_tls(false);
         }
         if self.kept.is_empty() {
-            return self.run(bytes, now_ns, sink);
+            return self.run(bytes, times, sink);
         }
         let mut joined = std::mem::take(&mut self.kept);
         joined.extend_from_slice(bytes);
-        self.run(&joined, now_ns, sink);
+        self.run(&joined, times, sink);
     }
 
-    fn run(&mut self, mut bytes: &[u8], now_ns: u64, sink: &mut dyn RecordSink) {
+    fn run(&mut self, mut bytes: &[u8], times: Times, sink: &mut dyn RecordSink) {
         while !bytes.is_empty() {
             bytes = match self.state {
                 State::Searching => self.search(bytes, sink),
-                State::InRecord => self.step(bytes, now_ns, sink),
+                State::InRecord => self.step(bytes, times, sink),
             };
         }
     }
@@ -166,9 +182,9 @@ impl Framing {
     }
 
     /// Takes a mark, or a part of a fragment; returns what is behind it.
-    fn step<'b>(&mut self, bytes: &'b [u8], now_ns: u64, sink: &mut dyn RecordSink) -> &'b [u8] {
+    fn step<'b>(&mut self, bytes: &'b [u8], times: Times, sink: &mut dyn RecordSink) -> &'b [u8] {
         if self.fragment_left == 0 {
-            return self.take_mark(bytes, now_ns, sink);
+            return self.take_mark(bytes, times, sink);
         }
         let length = (self.fragment_left as usize).min(bytes.len());
         let (part, rest) = bytes.split_at(length);
@@ -181,7 +197,8 @@ impl Framing {
                 self.lose_place(sink);
                 return bytes;
             }
-            sink.handle_record(&Record { bytes: part, begun_ns: self.begun_ns, ended_ns: now_ns });
+            let (begun_ns, ended_ns) = (self.begun_ns, times.ready_ns);
+            sink.handle_record(&Record { bytes: part, begun_ns, ended_ns });
             return rest;
         }
         self.fragment_left -= length as u32;
@@ -201,7 +218,7 @@ impl Framing {
             }
         }
         if self.fragment_left == 0 && self.is_last {
-            self.end_record(now_ns, sink);
+            self.end_record(times.ready_ns, sink);
         }
         rest
     }
@@ -209,14 +226,14 @@ impl Framing {
     fn take_mark<'b>(
         &mut self,
         bytes: &'b [u8],
-        now_ns: u64,
+        times: Times,
         sink: &mut dyn RecordSink,
     ) -> &'b [u8] {
         let mut rest = bytes;
         while self.mark_bytes < 4 {
             let Some((byte, behind)) = rest.split_first() else { return rest };
             if self.mark_bytes == 0 && !self.is_in_record {
-                self.begun_ns = now_ns;
+                self.begun_ns = times.seen_ns;
             }
             if let Some(place) = self.mark.get_mut(self.mark_bytes) {
                 *place = *byte;
@@ -246,7 +263,7 @@ impl Framing {
             self.kept.clear();
         }
         if self.fragment_left == 0 {
-            self.end_record(now_ns, sink);
+            self.end_record(times.ready_ns, sink);
         } else if self.is_last && bytes.len() < self.fragment_left as usize {
             // One allocation for the record, if it is no larger than most.
             self.kept.reserve((self.fragment_left as usize).min(1 << 20));
