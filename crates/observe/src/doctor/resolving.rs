@@ -33,33 +33,48 @@ pub(super) fn ask(machine: &Machine, unseen: &mut Vec<Unseen>) -> Vec<NameServer
     for (index, address) in resolver.servers.iter().copied().enumerate() {
         let send = send.clone();
         let asked = thread::Builder::new().name("name-server".to_owned()).spawn(move || {
-            let _ = send.send((index, question(address).ok()));
+            let began = Instant::now();
+            let _ = send.send((index, question(address), began.elapsed().as_secs_f64()));
         });
         if let Err(error) = asked {
             unseen.push(Unseen { what: format!("name server {address}"), why: error.to_string() });
         }
     }
     drop(send);
-    let mut answers = vec![None; resolver.servers.len()];
-    let deadline = Instant::now() + PATIENCE + Duration::from_millis(500);
-    while let Ok((index, answer)) =
-        receive.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-    {
-        if let Some(place) = answers.get_mut(index) {
-            *place = answer;
-        }
-    }
-    resolver
+    let mut servers: Vec<NameServer> = resolver
         .servers
         .iter()
-        .zip(answers)
-        .map(|(address, answered_s)| NameServer {
+        .map(|address| NameServer {
             address: *address,
-            answered_s,
+            answered_s: None,
             waited_s: PATIENCE.as_secs_f64(),
             timeout_s: resolver.timeout_s.saturating_mul(resolver.attempts),
+            refusal: None,
         })
-        .collect()
+        .collect();
+    let deadline = Instant::now() + PATIENCE + Duration::from_millis(500);
+    while let Ok((index, answer, took_s)) =
+        receive.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        if let Some(server) = servers.get_mut(index) {
+            take(server, answer, took_s);
+        }
+    }
+    servers
+}
+
+/// Notes what became of a question.
+fn take(server: &mut NameServer, answer: io::Result<f64>, took_s: f64) {
+    match answer {
+        Ok(answered_s) => server.answered_s = Some(answered_s),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+        // Nobody listens there, or there is no way to it: the C library learns that at once, too.
+        Err(error) => {
+            server.waited_s = took_s;
+            server.timeout_s = 0;
+            server.refusal = Some(why(&error));
+        }
+    }
 }
 
 /// Seconds until an answer of any kind comes: also a refusal is one of a living server.
@@ -123,6 +138,12 @@ mod tests {
         let took = question(address).expect("an answer");
         assert!(took < PATIENCE.as_secs_f64());
         answering.join().expect("ended");
+        // Nobody has the port any more.
+        let mut told =
+            NameServer { address, answered_s: None, waited_s: 2.0, timeout_s: 10, refusal: None };
+        take(&mut told, question(address), 0.1);
+        assert!(told.refusal.is_some() && told.answered_s.is_none(), "{told:?}");
+        assert_eq!((told.timeout_s, told.waited_s), (0, 0.1), "nobody waits for it");
         // It has the port, and says nothing.
         let dead = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let began = Instant::now();

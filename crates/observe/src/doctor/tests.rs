@@ -21,6 +21,9 @@ use super::parse::system::{CpuTimes, DiskCounters, Stat};
 use super::{Report, catalogue, judge};
 use crate::tune::{SettingState, SettingStatus};
 
+#[path = "ordinary_tests.rs"]
+mod ordinary;
+
 const SECONDS: f64 = 5.0;
 
 /// Two looks and what is between them.
@@ -271,6 +274,7 @@ fn healthy(seed: u64) -> Case {
         answered_s: Some(random.below(99) as f64 / 1000.0),
         waited_s: 2.0,
         timeout_s: 10,
+        refusal: None,
     }];
     let operations = vec![OperationCount { name: "read".to_owned(), count: 100_000 }];
     facts.nfsd = Some(Nfsd { threads: 8, calls: 100_000, operations, ..Nfsd::default() });
