@@ -255,7 +255,8 @@ impl Connection {
         }
     }
 
-    fn let_go(&mut self, shared: &mut Shared<'_>) {
+    /// Gives up what is incomplete, to save memory.
+    pub(crate) fn let_go(&mut self, shared: &mut Shared<'_>) {
         let before = self.kept_bytes();
         for direction in &mut self.directions {
             direction.framing.let_go();

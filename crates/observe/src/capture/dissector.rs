@@ -110,7 +110,12 @@ impl Dissector {
         };
         self.connections.retain(|_, connection| {
             connection.forget_calls(now_ns.saturating_sub(REPLY_WAIT_NS), &mut shared);
-            let is_kept = now_ns.saturating_sub(connection.last_ns) < IDLE_NS;
+            let silent_ns = now_ns.saturating_sub(connection.last_ns);
+            // What did not come for so long takes no room from others.
+            if silent_ns >= REPLY_WAIT_NS && connection.kept_bytes() > 0 {
+                connection.let_go(&mut shared);
+            }
+            let is_kept = silent_ns < IDLE_NS;
             if !is_kept {
                 *shared.kept_bytes = shared.kept_bytes.saturating_sub(connection.kept_bytes());
                 connection.uncount_calls(shared.counts);

@@ -298,6 +298,22 @@ fn calls_without_a_reply_are_forgotten_and_memory_is_bounded() {
 }
 
 #[test]
+fn what_is_incomplete_and_silent_is_given_up() {
+    let mut fixture = Fixture::new();
+    fixture.connect();
+    fixture.bytes(&to_server(101, &record(&[&getattr(5)[..], &[0; 9000]].concat())[..5000]));
+    fixture.bytes(&to_client(500, &[1; 1000]));
+    fixture.now_ns += REPLY_WAIT_NS + 2_000_000_000;
+    fixture.udp(&getattr(6), true);
+    let counts = fixture.dissector.counts();
+    assert_eq!((counts.given_up, counts.connections), (1, 2));
+    // Nothing is left to give up.
+    fixture.now_ns += 2_000_000_000;
+    fixture.udp(&getattr(7), true);
+    assert_eq!(fixture.dissector.counts().given_up, 1);
+}
+
+#[test]
 fn calls_that_wait_are_bounded_in_bytes_too() {
     let mut fixture = Fixture::new();
     let mut arguments = compound(202, b"directory");

@@ -12,6 +12,8 @@ use super::programs;
 const FRAGMENT_BYTES_MAX: u32 = 17 << 20;
 /// Most bytes of a record that are kept. Of a longer one only its beginning is read.
 pub(crate) const RECORD_BYTES_MAX: usize = 4 << 20;
+/// What is allocated for a record before its bytes come.
+const RESERVED_BYTES_MAX: usize = 64 << 10;
 /// Fragments that are looked into for the head of a record.
 const HEAD_FRAGMENTS_MAX: usize = 64;
 /// Words of a call until the length of its credentials.
@@ -265,8 +267,8 @@ impl Framing {
         if self.fragment_left == 0 {
             self.end_record(times.ready_ns, sink);
         } else if self.is_last && bytes.len() < self.fragment_left as usize {
-            // One allocation for the record, if it is no larger than most.
-            self.kept.reserve((self.fragment_left as usize).min(1 << 20));
+            // One allocation for most records. A length alone, without its bytes, gets no more.
+            self.kept.reserve((self.fragment_left as usize).min(RESERVED_BYTES_MAX));
         }
         rest
     }
@@ -285,12 +287,8 @@ impl Framing {
             return self.lose_place(sink);
         }
         self.is_cut = false;
-        // A large record is seldom followed by another one.
-        if self.kept.capacity() > 1 << 20 {
-            self.kept = Vec::new();
-        } else {
-            self.kept.clear();
-        }
+        // Connections are many, and most of them wait: none keeps memory for its next record.
+        self.kept = Vec::new();
     }
 
     /// Looks for the beginning of a record, and returns what begins there. Keeps what is undecided.
