@@ -84,6 +84,7 @@ impl Dissector {
             Network::Fragment(fragment) => {
                 if let Some(whole) = self.fragments.handle(&fragment, now_ns) {
                     let payload = IpPayload { bytes: &whole, missing: 0, ..fragment.part };
+                    let payload = packet::unwrapped(payload);
                     self.handle_payload(&payload, now_ns, observer);
                 }
             }

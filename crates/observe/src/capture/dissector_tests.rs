@@ -364,6 +364,35 @@ fn datagrams_in_fragments_are_put_together() {
 }
 
 #[test]
+fn datagrams_in_fragments_of_ipv6_are_put_together() {
+    let args = Write3Args {
+        file: NfsFh3(b"file"),
+        offset: 0,
+        count: 4096,
+        stable: StableHow::Unstable,
+        data: &[7; 4096],
+    };
+    let datagram = udp_bytes((PORT, 2049), &call(5, (nfs3::PROGRAM, 3, 7), &written(&args)));
+    let address = |last: u16| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
+    let (client, server) = (address(1), address(2));
+    // Alone, and behind options for the destination.
+    let options = [17, 0, 1, 4, 0, 0, 0, 0];
+    for (protocol, whole) in [(17, datagram.clone()), (60, [&options[..], &datagram].concat())] {
+        let mut fixture = Fixture::new();
+        let pieces: Vec<&[u8]> = whole.chunks(1448).collect();
+        for (index, piece) in pieces.iter().enumerate().rev() {
+            let has_more = u16::from(index + 1 < pieces.len());
+            let place = (index * 1448) as u16 | has_more;
+            let header = [&[protocol, 0][..], &place.to_be_bytes(), &[0, 0, 0, 9]].concat();
+            fixture.bytes(&ipv6_bytes(client, server, 44, &[&header[..], piece].concat()));
+        }
+        let reply = udp_bytes((2049, PORT), &reply(5, &words(&[0, 0, 0, 4096, 0, 0, 0])));
+        fixture.bytes(&ip_bytes(server.into(), client.into(), 17, &reply));
+        assert_eq!(fixture.names(), ["nfs3 write"], "{protocol}");
+    }
+}
+
+#[test]
 fn fragments_that_a_capture_has_cut_or_seen_twice_are_no_loss() {
     let args = Write3Args {
         file: NfsFh3(b"file"),
