@@ -248,7 +248,7 @@ fn ipv6(bytes: &[u8], wire_bytes: usize, interface: u32) -> Option<Network<'_>> 
 
 /// What is behind the extension headers that a fragmented packet has inside: those that only its destination reads stand
 /// behind the fragment header (RFC 8200 §4.5).
-pub(crate) fn unwrapped<'a>(payload: IpPayload<'a>) -> IpPayload<'a> {
+pub(crate) fn unwrapped(payload: IpPayload<'_>) -> IpPayload<'_> {
     const DESTINATION: u8 = 60;
     let mut found = payload;
     if !payload.source.is_ipv6() {

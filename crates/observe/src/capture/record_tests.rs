@@ -130,7 +130,7 @@ fn implausible_lengths_lose_the_place_and_long_records_are_cut() {
 fn between_records_no_memory_is_kept_and_a_length_alone_gets_little() {
     let mut found = Found::default();
     let mut framing = Framing::at_begin();
-    let stream = record(&call(2, (100_003, 3, 7), &[7; 500_000]));
+    let stream = record(&call(2, (100_003, 3, 7), &vec![7; 500_000]));
     framing.handle(&stream[..60], Times::at(0), &mut found);
     assert!(framing.kept_bytes() < 100_000, "{}", framing.kept_bytes());
     framing.handle(&stream[60..], Times::at(0), &mut found);

@@ -95,7 +95,8 @@ pub(super) const ROWS: &[Row] = &[
         title: "the duplicate request cache is full",
         threshold: "replies left it before they were old, between the looks; an advice if since the start",
         source: "SGI (001): 1024 entries were exhausted at 930 calls/s",
-        action: "give the server memory, or slow down the client that changes most (`steadfast statistics --recent 1024`)",
+        action: "raise `reply_cache_bytes_max` of the configuration, or slow down the client that changes most \
+                 (`steadfast statistics --recent 1024`)",
         gain: "no change is executed twice when a client sends it again",
         settings: &[],
         check: reply_cache,
