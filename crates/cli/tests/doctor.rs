@@ -546,7 +546,7 @@ fn a_throttled_disk_and_the_log_on_it_are_found() {
         let path = utf8(&place.share).as_bytes();
         let identity = Identity::root();
         let address = running.address;
-        steadfast_client::Nfs3Client::mount(address, address, path, identity, PATIENCE).unwrap()
+        Nfs3Client::mount(address, address, path, identity, PATIENCE).unwrap()
     };
     let (client, root) = mount();
     let client = std::sync::Mutex::new(client);
