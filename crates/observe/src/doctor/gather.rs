@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use steadfast_control::api::{ShareFilter, ShareState};
 use steadfast_control::clients::ClientsReport;
@@ -90,7 +91,12 @@ pub(super) fn sample(machine: &Machine) -> Sample {
 
 fn uptime(machine: &Machine) -> f64 {
     let word = machine.word("/proc/uptime").unwrap_or_default();
-    word.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+    let told = word.split_whitespace().next().and_then(|word| word.parse().ok());
+    // All rates are of the time between two of these: none at all would make each of them huge.
+    told.unwrap_or_else(|| {
+        let since_start = clock_gettime(ClockId::Boottime);
+        since_start.tv_sec as f64 + since_start.tv_nsec as f64 / 1e9
+    })
 }
 
 /// A file that every machine has; what is missing is told.

@@ -102,3 +102,22 @@ fn hundreds_of_mounts_make_a_report_that_can_be_read() {
     assert_eq!(text.matches("[mount-soft]\n").count(), 10, "{text}");
     assert!(text.contains("291 more of [mount-soft]"), "{text}");
 }
+
+#[test]
+fn flash_that_is_busy_and_fast_is_no_limit() {
+    let mut case = healthy(1);
+    let before = case.before.disks[0].counters.clone();
+    let disk = case.disk();
+    // 20,000 operations a second, four at a time, of 0.2 ms each.
+    disk.is_rotational = false;
+    disk.counters.reads = before.reads + 100_000;
+    disk.counters.read_ms = before.read_ms + 20_000;
+    disk.counters.busy_ms = before.busy_ms + 5000;
+    disk.counters.queue_ms = before.queue_ms + 20_000;
+    for id in ["disk-busy", "cpu-will-not-help", "network-will-not-help"] {
+        assert!(!case.has(id), "{id}: {:?}", case.report().findings);
+    }
+    let disk = case.disk();
+    disk.counters.reads = before.reads + 5000;
+    assert!(case.has("disk-busy"), "{:?}", case.report().findings);
+}

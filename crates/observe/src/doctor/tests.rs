@@ -601,6 +601,8 @@ const WAYS: &[(&str, Mutation)] = &[
         let before = case.before.disks[0].counters.clone();
         case.disk().counters.busy_ms = before.busy_ms + if is_bad { 3100 } else { 2900 };
         case.disk().counters.queue_ms = before.queue_ms + 6000;
+        case.disk().counters.reads = before.reads + 1000;
+        case.disk().counters.read_ms = before.read_ms + 6000;
     }),
     ("disk-slow", |case, is_bad| {
         case.disk().is_rotational = true;

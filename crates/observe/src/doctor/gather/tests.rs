@@ -256,3 +256,20 @@ fn only_the_second_look_asks_what_may_not_answer() {
     assert!((-60.0..=1.0).contains(&ahead_s), "{ahead_s}");
     assert_eq!(second.name_servers.len(), 1);
 }
+
+#[test]
+fn a_machine_that_hides_its_uptime_has_no_huge_rates() {
+    let root = tempfile::tempdir().expect("a directory");
+    let sources = Sources { machine: Machine::at(root.path()), server: None, asks_names: false };
+    let mut random = Random(7);
+    let before = Texts::new(&mut random);
+    let look = |texts: &Texts| {
+        texts.write(root.path());
+        fs::remove_file(root.path().join("proc/uptime")).expect("removed");
+        facts(&sources, false)
+    };
+    let first = look(&before);
+    thread::sleep(Duration::from_millis(200));
+    let second = look(&before.pass(&mut random));
+    assert!(judge(&first, &second, &[]).seconds >= 0.2);
+}
