@@ -105,6 +105,8 @@ pub struct Applied {
 pub struct Undone {
     /// One a setting of the record.
     pub changes: Vec<Change>,
+    /// Whether [`SYSCTL_FILE`] is there and somebody else's, and was left: what it has is set again at the next start.
+    pub is_file_left: bool,
 }
 
 impl Applied {
@@ -278,7 +280,8 @@ pub fn undo(machine: &Machine, is_dry: bool) -> Result<Undone, TuneError> {
             why,
         });
     }
-    if is_ours(machine)? {
+    undone.is_file_left = !is_ours(machine)?;
+    if !undone.is_file_left {
         kept.store_for_start(machine)?;
     }
     kept.store(machine)?;
@@ -421,6 +424,18 @@ mod tests {
         fs::write(machine.path(RECORD), "{}").expect("written");
         assert!(matches!(apply(&machine, &Choice::All, false), Err(TuneError::Record(_))));
         assert!(matches!(undo(&machine, false), Err(TuneError::Record(_))));
+        assert_eq!(value(&machine, "net.core.rmem_max"), "212992");
+    }
+
+    #[test]
+    fn a_file_that_became_somebody_elses_is_left_and_told() {
+        let (_root, machine) = machine(BEFORE);
+        apply(&machine, &Choice::All, false).expect("applied");
+        let path = machine.path(SYSCTL_FILE);
+        fs::write(&path, "net.core.rmem_max = 1310720\n").expect("written");
+        let undone = undo(&machine, false).expect("undone");
+        assert!(undone.is_file_left && undone.is_complete());
+        assert_eq!(fs::read_to_string(&path).expect("text"), "net.core.rmem_max = 1310720\n");
         assert_eq!(value(&machine, "net.core.rmem_max"), "212992");
     }
 
