@@ -24,7 +24,7 @@ use super::facts::{
     Clock, Disk, Facts, Interface, InterfaceQueue, LogDevice, MountFacts, Pressures, Sample,
     Steadfast, Unseen,
 };
-use super::parse::{Counters, host, mountstats, network, rpc, system};
+use super::parse::{Counters, LINES_MAX, host, mountstats, network, rpc, system};
 use super::resolving;
 use crate::machine::{Machine, why};
 use crate::tune;
@@ -202,8 +202,16 @@ fn nfs(machine: &Machine, facts: &mut Facts) {
         facts.exported = host::exported(&machine.read("/var/lib/nfs/etab").unwrap_or_default());
     }
     facts.client = machine.read("/proc/net/rpc/nfs").ok().map(|text| rpc::client(&text));
-    let mounts =
-        mountstats::mountstats(&wanted(machine, "/proc/self/mountstats", &mut facts.unseen));
+    let text = wanted(machine, "/proc/self/mountstats", &mut facts.unseen);
+    if text.lines().nth(LINES_MAX).is_some() {
+        facts.unseen.push(Unseen {
+            what: "some NFS mounts".to_owned(),
+            why: format!(
+                "/proc/self/mountstats has more than {LINES_MAX} lines; the first were read"
+            ),
+        });
+    }
+    let mounts = mountstats::mountstats(&text);
     facts.mounts =
         mounts.into_iter().map(|counters| MountFacts { ahead_s: None, counters }).collect();
     facts.servers = servers(machine);

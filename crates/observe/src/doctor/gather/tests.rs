@@ -273,3 +273,15 @@ fn a_machine_that_hides_its_uptime_has_no_huge_rates() {
     let second = look(&before.pass(&mut random));
     assert!(judge(&first, &second, &[]).seconds >= 0.2);
 }
+
+#[test]
+fn mounts_that_are_too_many_are_named() {
+    let root = tempfile::tempdir().expect("a directory");
+    let sources = Sources { machine: Machine::at(root.path()), server: None, asks_names: false };
+    fs::create_dir_all(root.path().join("proc/self")).expect("made");
+    for (lines, is_named) in [(LINES_MAX, false), (LINES_MAX + 1, true)] {
+        fs::write(root.path().join("proc/self/mountstats"), "\t\n".repeat(lines)).expect("written");
+        let facts = facts(&sources, false);
+        assert_eq!(facts.unseen.iter().any(|one| one.what == "some NFS mounts"), is_named);
+    }
+}
