@@ -29,15 +29,12 @@ pub(crate) fn unescaped(text: &str) -> String {
     while let Some((first, behind)) = rest.split_first() {
         let code = behind.get(..3).filter(|_| *first == b'\\');
         let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = behind.get(3..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = behind;
-            }
+        if let Some(byte) = code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            bytes.push(byte);
+            rest = behind.get(3..).unwrap_or_default();
+        } else {
+            bytes.push(*first);
+            rest = behind;
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
