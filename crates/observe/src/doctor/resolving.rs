@@ -88,13 +88,19 @@ fn question(server: SocketAddr) -> io::Result<f64> {
     let packet = packet(id);
     let began = Instant::now();
     let mut answer = [0_u8; 512];
+    let mut again = Duration::ZERO;
     loop {
-        let left = PATIENCE.saturating_sub(began.elapsed());
-        if left.is_zero() {
+        let waited = began.elapsed();
+        if waited >= PATIENCE {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        socket.send(&packet)?;
-        socket.set_read_timeout(Some(left.min(AGAIN)))?;
+        // Not after each answer that belongs to no question: who sends such decides how many come.
+        if waited >= again {
+            socket.send(&packet)?;
+            again = waited + AGAIN;
+        }
+        let left = again.min(PATIENCE).saturating_sub(waited);
+        socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match socket.recv(&mut answer) {
             Ok(length) if answer.get(..2.min(length)) == Some(&id.to_be_bytes()) => {
                 return Ok(began.elapsed().as_secs_f64());
@@ -149,5 +155,27 @@ mod tests {
         let began = Instant::now();
         assert!(question(dead.local_addr().expect("an address")).is_err());
         assert!(began.elapsed() >= PATIENCE);
+    }
+
+    #[test]
+    fn wrong_answers_do_not_make_more_questions() {
+        let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = server.local_addr().expect("an address");
+        let answering = thread::spawn(move || {
+            let mut question = [0; 512];
+            let (_, peer) = server.recv_from(&mut question).expect("a question");
+            for _ in 0..100 {
+                server.send_to(&[!question[0], 0, 0], peer).expect("sent");
+            }
+            let mut more = 0;
+            let _ = server.set_read_timeout(Some(Duration::from_millis(1500)));
+            while server.recv_from(&mut question).is_ok() {
+                more += 1;
+            }
+            more
+        });
+        assert!(question(address).is_err());
+        let more = answering.join().expect("ended");
+        assert!((1..=3).contains(&more), "{more}");
     }
 }
