@@ -316,7 +316,7 @@ fn nobody_sees_a_file_before_all_that_was_acknowledged_of_it_is_there_again() {
     assert_eq!(fs::read_to_string(this.place.share.join("file")).unwrap(), "old", "it was lost");
     let reader = run_beside("cat", &[utf8(&other.path("file")), utf8(&other.path("new"))]);
     // It has to ask the server. What it would see now is not what was acknowledged.
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(4));
     signal(&mount, Signal::CONT);
     let read = reader.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&read.stdout), "acknowledgednew");

@@ -1,7 +1,9 @@
 //! The recovery program of Steadfast, version 1 (docs/recovery.md): what is stable on the server.
 
 use steadfast_wire::nfs3::NfsFh3;
-use steadfast_wire::recovery::{AttachArgs, JournalArgs, RECORDED, StatusOk, SyncOk, WAITING};
+use steadfast_wire::recovery::{
+    AttachArgs, JournalArgs, RECORDED, StatusOk, SyncOk, WAITING, WAITING_FOR_YOU,
+};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use crate::call::Procedure;
@@ -42,12 +44,19 @@ pub struct RecoveryStatus {
     pub is_recorded: bool,
     /// The server waits for clients that bring back what it has lost.
     pub is_waiting: bool,
+    /// It waits for this one, and has served nobody else on the share since it has started.
+    pub is_waited_for: bool,
 }
 
 fn status(r: &mut Reader<'_>) -> Result<RecoveryStatus, XdrError> {
     let StatusOk { is_async, verifier, flags } = StatusOk::decode(r)?;
-    let (is_recorded, is_waiting) = (flags & RECORDED != 0, flags & WAITING != 0);
-    Ok(RecoveryStatus { is_async, verifier, is_recorded, is_waiting })
+    Ok(RecoveryStatus {
+        is_async,
+        verifier,
+        is_recorded: flags & RECORDED != 0,
+        is_waiting: flags & WAITING != 0,
+        is_waited_for: flags & WAITING_FOR_YOU != 0,
+    })
 }
 
 fn sync(r: &mut Reader<'_>) -> Result<[u8; 8], XdrError> {

@@ -376,9 +376,9 @@ impl<'a> Call<'a> {
         let share: &'a Share = &exported.export.share;
         self.op.used = Some(share.id);
         let clients = &self.shared.journaling_clients;
-        if !self.op.operation.is_answered_while_recovering
-            && clients.holds(share.id, || self.peer.origin(), self.now_ms)
-        {
+        if self.op.operation.is_answered_while_recovering {
+            clients.heard(share.id, || self.peer.origin(), self.now_ms);
+        } else if clients.holds(share.id, || self.peer.origin(), self.now_ms) {
             return Err(FsError::TryLater);
         }
         let ruling = if share.crosses_mounts { self.ruling(exported, &handle)? } else { exported };

@@ -12,7 +12,7 @@
 //! - a wait has an end, whatever clients do.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -27,11 +27,11 @@ pub type JournalId = [u8; 16];
 
 /// Connections of one client that are known at most; mounts have up to 16.
 const CONNECTIONS_MAX: usize = 64;
-/// Clients that are recorded at most, and of one address. Others are told that they are not.
+/// Clients that are recorded at most, and of one IPv4 address or one IPv6 network of 64 bits. Others are told that they are not.
 const CLIENTS_MAX: usize = 16_384;
-const CLIENTS_OF_ADDRESS_MAX: usize = 256;
+const CLIENTS_OF_NETWORK_MAX: usize = 256;
 /// A client that brings back what was lost, and has said nothing for so long, has died.
-const SILENCE_MS: u64 = 60_000;
+const SILENCE_MS: u64 = 300_000;
 /// A wait does not last longer than this, whatever is brought back.
 const WAIT_MAX_MS: u64 = 3_600_000;
 
@@ -59,9 +59,6 @@ pub trait JournalRecord: Send + Sync {
 
     /// It is not waited for any more at later starts: it did not come at this one.
     fn give_up(&self, share: ShareId, journal: &JournalId);
-
-    /// A client that was given up has come.
-    fn come_back(&self, share: ShareId, journal: &JournalId);
 
     /// Nothing that clients were promised before this start is missing any more, as far as they came.
     fn all_recovered(&self);
@@ -94,6 +91,7 @@ struct Wait {
     began_ms: u64,
     /// For who has not come.
     until_ms: u64,
+    time_ms: u64,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +108,25 @@ impl Table {
 
     fn is_complete(&mut self, share: ShareId) -> bool {
         self.of_share(share).all(|(_, known)| matches!(known.stage, Stage::Served | Stage::Missed))
+    }
+}
+
+/// What a client is that has said who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attached {
+    Unrecorded,
+    Recorded,
+    /// It is recorded, and brings back what was lost.
+    WaitedFor,
+}
+
+/// What one owner of addresses easily has all of.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
     }
 }
 
@@ -146,13 +163,14 @@ impl JournalingClients {
     ) -> usize {
         let mut table = self.table.lock();
         for (client, is_given_up) in recorded {
-            let stage = match (is_given_up, is_lost) {
+            let stage = match (is_given_up || wait_ms == 0 && is_lost, is_lost) {
                 (true, _) => Stage::Missed,
                 (false, true) => Stage::Awaited,
                 (false, false) => Stage::Served,
             };
             if stage == Stage::Awaited {
-                let wait = Wait { began_ms: now_ms, until_ms: now_ms.saturating_add(wait_ms) };
+                let until_ms = now_ms.saturating_add(wait_ms);
+                let wait = Wait { began_ms: now_ms, until_ms, time_ms: wait_ms };
                 table.waits.insert(client.share, wait);
             }
             let known = Known {
@@ -165,6 +183,9 @@ impl JournalingClients {
             table.clients.insert((client.share, client.journal), known);
         }
         // The first one counts; there is no other.
+        if table.waits.is_empty() {
+            record.all_recovered();
+        }
         let _ = self.record.set(record);
         self.waits.store(!table.waits.is_empty(), Ordering::Release);
         table.clients.values().filter(|known| known.stage == Stage::Awaited).count()
@@ -189,24 +210,35 @@ impl JournalingClients {
         true
     }
 
-    /// Whether such a client has to be recorded first, which waits for a disk.
-    pub(crate) fn is_known(&self, share: ShareId, journal: &JournalId) -> bool {
-        self.table.lock().clients.contains_key(&(share, *journal))
+    /// Whether a client is recorded, and is waited for after the next crash. If not it has to be recorded
+    /// first, which waits for a disk.
+    pub(crate) fn is_recorded(&self, share: ShareId, journal: &JournalId) -> bool {
+        let table = self.table.lock();
+        table.clients.get(&(share, *journal)).is_some_and(|known| known.stage != Stage::Missed)
     }
 
-    /// A client says who it is. Whether it is recorded.
-    pub(crate) fn attach(&self, client: &JournalingClient, from: Origin, now_ms: u64) -> bool {
+    /// A client with a journal has called: it lives.
+    pub(crate) fn heard(&self, share: ShareId, from: impl FnOnce() -> Origin, now_ms: u64) {
+        if self.waits.load(Ordering::Acquire) {
+            self.holds(share, from, now_ms);
+        }
+    }
+
+    /// A client says who it is.
+    pub(crate) fn attach(&self, client: &JournalingClient, from: Origin, now_ms: u64) -> Attached {
         let key = (client.share, client.journal);
-        if !self.is_known(client.share, &client.journal) {
+        if !self.is_recorded(client.share, &client.journal) {
             let has_room = {
-                let table = self.table.lock();
-                let its = table.clients.values().filter(|known| known.address == client.address);
-                table.clients.len() < CLIENTS_MAX && its.count() < CLIENTS_OF_ADDRESS_MAX
+                let (table, network) = (self.table.lock(), network(client.address));
+                let all = table.clients.values();
+                let its = all.filter(|known| self::network(known.address) == network);
+                table.clients.contains_key(&key)
+                    || table.clients.len() < CLIENTS_MAX && its.count() < CLIENTS_OF_NETWORK_MAX
             };
             let is_recorded =
                 has_room && self.record.get().is_some_and(|record| record.record(client));
             if !is_recorded {
-                return false;
+                return Attached::Unrecorded;
             }
         }
         let mut table = self.table.lock();
@@ -225,40 +257,46 @@ impl JournalingClients {
         known.connections.push_back(from);
         match known.stage {
             Stage::Awaited => known.stage = Stage::Recovers,
-            Stage::Missed => {
-                known.stage = Stage::Served;
-                if let Some(record) = self.record.get() {
-                    record.come_back(client.share, &client.journal);
-                }
-            }
+            // Others were not served without it: it has its turn as they had.
+            Stage::Missed => known.stage = Stage::Served,
             Stage::Recovers | Stage::Served => {}
         }
-        true
+        let is_waited_for = known.stage == Stage::Recovers;
+        if is_waited_for { Attached::WaitedFor } else { Attached::Recorded }
     }
 
     /// A client has brought back what was lost, if anything was. Only who has said on this connection that it
     /// is this client can say so.
-    pub(crate) fn recovered(&self, share: ShareId, journal: &JournalId, from: Origin) {
+    ///
+    /// False if nobody has said so here.
+    pub(crate) fn recovered(&self, share: ShareId, journal: &JournalId, from: Origin) -> bool {
         let mut table = self.table.lock();
         match table.clients.get_mut(&(share, *journal)) {
-            Some(known) if known.connections.contains(&from) => known.stage = Stage::Served,
-            _ => return,
+            Some(known) if known.connections.contains(&from) => {
+                // Who was given up is recorded again when it says once more who it is.
+                if known.stage == Stage::Recovers {
+                    known.stage = Stage::Served;
+                }
+            }
+            _ => return false,
         }
         self.end_if_complete(&mut table, share);
+        true
     }
 
     /// The same of a client that has nothing more in its journal.
-    pub(crate) fn detach(&self, share: ShareId, journal: &JournalId, from: Origin) {
+    pub(crate) fn detach(&self, share: ShareId, journal: &JournalId, from: Origin) -> bool {
         let mut table = self.table.lock();
         let key = (share, *journal);
         if !table.clients.get(&key).is_some_and(|known| known.connections.contains(&from)) {
-            return;
+            return false;
         }
         table.clients.remove(&key);
         self.end_if_complete(&mut table, share);
         if let Some(record) = self.record.get() {
             record.forget(share, journal);
         }
+        true
     }
 
     /// Whether a share waits for clients.
@@ -288,8 +326,8 @@ impl JournalingClients {
         }
     }
 
-    /// Waits no longer for whom the time is over.
-    fn expire(&self, now_ms: u64) -> Vec<JournalingClient> {
+    /// Waits no longer for whom the time is over. For a share that cannot be served yet it begins later.
+    fn expire(&self, now_ms: u64, is_served: impl Fn(ShareId) -> bool) -> Vec<JournalingClient> {
         if !self.waits.load(Ordering::Acquire) {
             return Vec::new();
         }
@@ -297,7 +335,12 @@ impl JournalingClients {
         let mut ended = Vec::new();
         let shares: Vec<ShareId> = table.waits.keys().copied().collect();
         for share in shares {
-            let Some(Wait { began_ms, until_ms }) = table.waits.get(&share) else { continue };
+            let Some(Wait { began_ms, until_ms, time_ms }) = table.waits.get_mut(&share) else {
+                continue;
+            };
+            if !is_served(share) {
+                *until_ms = now_ms.saturating_add(*time_ms);
+            }
             let is_over = now_ms.saturating_sub(*began_ms) >= WAIT_MAX_MS;
             let has_come_too_late = now_ms >= *until_ms;
             let mut missed = Vec::new();
@@ -345,7 +388,9 @@ impl Engine {
     /// To be called once a second. The clients that are not waited for any longer: they did not come, or went
     /// silent, and what they were promised may be lost.
     pub fn miss_journaling_clients(&self) -> Vec<JournalingClient> {
-        self.shared.journaling_clients.expire(self.now_ms.load(Ordering::Relaxed))
+        let exports = self.exports();
+        let is_served = |share| exports.exported(share).is_some();
+        self.shared.journaling_clients.expire(self.now_ms.load(Ordering::Relaxed), is_served)
     }
 
     /// The clients that keep a journal.
@@ -353,6 +398,7 @@ impl Engine {
         self.shared.journaling_clients.counts()
     }
 }
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -391,10 +437,6 @@ mod tests {
             self.0.lock().push(format!("give up {}", journal[0]));
         }
 
-        fn come_back(&self, _: ShareId, journal: &JournalId) {
-            self.0.lock().push(format!("come back {}", journal[0]));
-        }
-
         fn all_recovered(&self) {
             self.0.lock().push("all recovered".to_owned());
         }
@@ -413,17 +455,19 @@ mod tests {
         let (all, words) = after_a_crash(&[1, 2], 90_000);
         let is_held = |share, number| all.holds(share, || connection(number), 1);
         assert!(is_held(SHARE, 1) && is_held(SHARE, 9) && !is_held(OTHER, 9));
-        assert!(all.attach(&client(1), connection(1), 1));
+        assert_eq!(all.attach(&client(1), connection(1), 1), Attached::WaitedFor);
         assert!(!is_held(SHARE, 1) && is_held(SHARE, 9), "who brings back is served alone");
         // Not by who has not said that it is this client.
-        all.recovered(SHARE, &[1; 16], connection(9));
+        assert!(!all.recovered(SHARE, &[1; 16], connection(9)));
         assert!(!is_held(SHARE, 1));
-        all.recovered(SHARE, &[1; 16], connection(1));
+        assert!(all.recovered(SHARE, &[1; 16], connection(1)));
         assert!(is_held(SHARE, 1), "what the other has is missing still");
         // One that comes for the first time waits as others do.
-        assert!(all.attach(&client(3), connection(3), 1) && is_held(SHARE, 3));
-        assert!(all.attach(&client(2), connection(2), 1) && !is_held(SHARE, 2));
-        all.recovered(SHARE, &[2; 16], connection(2));
+        assert_eq!(all.attach(&client(3), connection(3), 1), Attached::Recorded);
+        assert!(is_held(SHARE, 3));
+        assert_eq!(all.attach(&client(2), connection(2), 1), Attached::WaitedFor);
+        assert!(!is_held(SHARE, 2));
+        assert!(all.recovered(SHARE, &[2; 16], connection(2)));
         assert!(!is_held(SHARE, 1) && !is_held(SHARE, 9) && !all.is_waiting(SHARE));
         assert_eq!(*words.0.lock(), ["record 3", "all recovered"]);
         let counts = JournalingCounts { clients: 3, ..JournalingCounts::default() };
@@ -434,53 +478,77 @@ mod tests {
     fn a_wait_has_an_end_whatever_clients_do() {
         let (all, words) = after_a_crash(&[1, 2], 90_000);
         let is_held = |number, now_ms| all.holds(SHARE, || connection(number), now_ms);
-        assert!(all.attach(&client(1), connection(1), 80_000));
-        assert_eq!(all.expire(89_999), vec![]);
-        assert_eq!(all.expire(90_000), [client(2)]);
+        assert_eq!(all.attach(&client(1), connection(1), 80_000), Attached::WaitedFor);
+        assert_eq!(all.expire(89_999, |_| true), vec![]);
+        assert_eq!(all.expire(90_000, |_| true), [client(2)]);
         assert!(is_held(9, 90_000), "the other one is bringing back");
         assert!(!is_held(1, 140_000), "it is heard");
-        assert_eq!(all.expire(140_000 + SILENCE_MS - 1), vec![]);
-        assert_eq!(all.expire(140_000 + SILENCE_MS), [client(1)]);
-        assert!(!is_held(9, 300_000));
+        assert_eq!(all.expire(140_000 + SILENCE_MS - 1, |_| true), vec![]);
+        assert_eq!(all.expire(140_000 + SILENCE_MS, |_| true), [client(1)]);
+        assert!(!is_held(9, 500_000));
         assert_eq!(*words.0.lock(), ["give up 2", "give up 1", "all recovered"]);
         // It comes at last.
-        assert!(all.attach(&client(2), connection(2), 300_000));
-        assert_eq!(words.0.lock().last().map(String::as_str), Some("come back 2"));
+        assert_eq!(all.attach(&client(2), connection(2), 500_000), Attached::Recorded);
+        assert_eq!(words.0.lock().last().map(String::as_str), Some("record 2"));
         assert_eq!((all.counts().missed, all.counts().clients), (1, 2));
     }
 
     #[test]
     fn who_recovers_without_an_end_is_not_waited_for_without_an_end() {
         let (all, _) = after_a_crash(&[1], 90_000);
-        assert!(all.attach(&client(1), connection(1), 0));
+        assert_eq!(all.attach(&client(1), connection(1), 0), Attached::WaitedFor);
         for now_ms in (0..WAIT_MAX_MS).step_by(30_000) {
             assert!(!all.holds(SHARE, || connection(1), now_ms));
-            assert_eq!(all.expire(now_ms), vec![]);
+            assert_eq!(all.expire(now_ms, |_| true), vec![]);
         }
-        assert_eq!(all.expire(WAIT_MAX_MS), [client(1)]);
+        assert_eq!(all.expire(WAIT_MAX_MS, |_| true), [client(1)]);
         assert!(!all.is_waiting(SHARE));
+    }
+
+    #[test]
+    fn a_share_that_is_not_served_yet_waits_from_then_on() {
+        let (all, _) = after_a_crash(&[1], 90_000);
+        assert_eq!(all.expire(500_000, |_| false), vec![]);
+        assert_eq!(all.expire(589_999, |_| true), vec![]);
+        assert_eq!(all.expire(590_000, |_| true), [client(1)]);
+    }
+
+    #[test]
+    fn with_no_time_nobody_is_waited_for() {
+        let (all, words) = (JournalingClients::default(), Arc::new(Words::default()));
+        let recorded = vec![(client(1), false)];
+        assert_eq!(all.take_up(recorded, Arc::clone(&words) as _, true, (0, 0)), 0);
+        assert!(!all.is_waiting(SHARE) && all.counts().missed == 1);
+        assert_eq!(*words.0.lock(), ["all recovered"], "nothing more is to come");
     }
 
     #[test]
     fn who_ends_is_forgotten_and_who_cannot_be_recorded_is_told() {
         let (all, words) = after_a_crash(&[1], 90_000);
-        assert!(!all.attach(&client(99), connection(5), 0), "its record failed");
-        assert!(all.attach(&client(1), connection(1), 0));
-        all.detach(SHARE, &[1; 16], connection(9));
+        assert_eq!(all.attach(&client(99), connection(5), 0), Attached::Unrecorded);
+        assert_eq!(all.attach(&client(1), connection(1), 0), Attached::WaitedFor);
+        assert!(!all.detach(SHARE, &[1; 16], connection(9)));
         assert_eq!(all.counts().clients, 1, "somebody else cannot say so");
-        all.detach(SHARE, &[1; 16], connection(1));
+        assert!(all.detach(SHARE, &[1; 16], connection(1)));
         assert!(!all.is_waiting(SHARE));
         assert_eq!(*words.0.lock(), ["record 99", "all recovered", "forget 1"]);
     }
 
     #[test]
     fn one_address_has_no_more_than_its_part() {
-        let (all, _) = after_a_crash(&[], 0);
-        for journal in 0..=u16::try_from(CLIENTS_OF_ADDRESS_MAX).unwrap_or(0) {
-            let mut client = client(1);
-            client.journal[..2].copy_from_slice(&journal.to_be_bytes());
-            let is_last = usize::from(journal) == CLIENTS_OF_ADDRESS_MAX;
-            assert_eq!(all.attach(&client, connection(1), 0), !is_last);
+        for address in [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 1, 2, 3, 4, 5])] {
+            let (all, _) = after_a_crash(&[], 0);
+            for journal in 0..=u16::try_from(CLIENTS_OF_NETWORK_MAX).unwrap_or(0) {
+                let mut client = JournalingClient { address, ..client(1) };
+                client.journal[..2].copy_from_slice(&journal.to_be_bytes());
+                if let IpAddr::V6(address) = address {
+                    let other = u128::from(journal) << 32;
+                    client.address = IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() ^ other));
+                }
+                let is_last = usize::from(journal) == CLIENTS_OF_NETWORK_MAX;
+                let wanted = if is_last { Attached::Unrecorded } else { Attached::Recorded };
+                assert_eq!(all.attach(&client, connection(1), 0), wanted);
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Operation {
     /// (RFC 1813 §3.3.0).
     pub(crate) asks_identity: bool,
     /// Whether it is answered while the share waits for clients that bring back what was lost
-    /// (`journaling_clients.rs`): it tells, and changes, nothing of what was.
+    /// (`journaling_clients.rs`): it tells nothing of files, and changes none. Locks are taken again.
     pub(crate) is_answered_while_recovering: bool,
     /// How its result tells of a failure; `None` if it cannot fail once its arguments are decoded.
     pub(crate) failure: Option<Failure>,

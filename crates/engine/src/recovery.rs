@@ -4,16 +4,19 @@
 //! It has the handles, statuses, write verifiers and rules of access of NFSv3, and is registered with no
 //! rpcbind: who wants it asks on the port of NFS.
 
+use steadfast_shares::ShareId;
+use steadfast_vfs::FsError;
 use steadfast_wire::recovery::{
     AttachArgs, JournalArgs, RECORDED, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
-    WAITING,
+    WAITING, WAITING_FOR_YOU,
 };
 use steadfast_xdr::{Encode, Writer};
 
 use crate::call::{Call, Outcome, Target};
-use crate::journaling_clients::{JournalId, JournalingClient};
+use crate::journaling_clients::{Attached, JournalId, JournalingClient, JournalingClients};
 use crate::nfs3::status::{reads, status};
 use crate::operation::Operation;
+use crate::peer::Origin;
 use crate::program::{Null, Port, Procedure, Program, Row, Version};
 use crate::reply::ReplyBuffer;
 
@@ -79,11 +82,11 @@ impl Procedure for Attach {
         let result = call.resolve(arguments.object.0).and_then(|target| {
             call.read(&target, |caller| target.storage.attributes(caller, &target.handle))?;
             let clients = &call.shared.journaling_clients;
-            let is_known = clients.is_known(target.share.id, &arguments.journal);
+            let is_known = clients.is_recorded(target.share.id, &arguments.journal);
             let is_async = target.rights.is_async;
             // Of a share that is not `async` (any more) there is nothing to wait for but what was
-            // promised before.
-            if !is_async && !is_known {
+            // promised before; who may change nothing is promised nothing.
+            if !is_known && (!is_async || target.rights.is_read_only) {
                 return Ok((target, is_async, 0));
             }
             if !is_known {
@@ -95,8 +98,12 @@ impl Procedure for Attach {
                 address: call.peer.address.ip(),
                 name: arguments.name.to_vec(),
             };
-            let is_recorded = clients.attach(&client, call.peer.origin(), call.now_ms);
-            Ok((target, is_async, if is_recorded { RECORDED } else { 0 }))
+            let flags = match clients.attach(&client, call.peer.origin(), call.now_ms) {
+                Attached::Unrecorded => 0,
+                Attached::Recorded => RECORDED,
+                Attached::WaitedFor => RECORDED | WAITING_FOR_YOU,
+            };
+            Ok((target, is_async, flags))
         });
         match result {
             Ok((target, is_async, recorded)) => {
@@ -113,12 +120,17 @@ fn for_journal(
     call: &mut Call<'_>,
     arguments: &JournalArgs<'_>,
     reply: &mut ReplyBuffer,
-    work: fn(&mut Call<'_>, &Target<'_>, &JournalId),
+    work: fn(&JournalingClients, ShareId, &JournalId, Origin) -> bool,
 ) -> Outcome {
     let mut w = Writer::new(&mut reply.bytes);
-    match call.resolve(arguments.object.0) {
-        Ok(target) => {
-            work(call, &target, &arguments.journal);
+    let result = call.resolve(arguments.object.0).and_then(|target| {
+        let (clients, from) = (&call.shared.journaling_clients, call.peer.origin());
+        let is_known = work(clients, target.share.id, &arguments.journal, from);
+        // It has to say first who it is.
+        if is_known { Ok(()) } else { Err(FsError::Invalid) }
+    });
+    match result {
+        Ok(()) => {
             let verifier = call.shared.write_verifier().to_be_bytes();
             SyncRes::Ok(SyncOk { verifier }).encode(&mut w);
             Outcome::Done
@@ -135,10 +147,7 @@ impl Procedure for Recovered {
     type Arguments<'a> = JournalArgs<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &JournalArgs<'_>, reply: &mut ReplyBuffer) -> Outcome {
-        for_journal(call, arguments, reply, |call, target, journal| {
-            let origin = call.peer.origin();
-            call.shared.journaling_clients.recovered(target.share.id, journal, origin);
-        })
+        for_journal(call, arguments, reply, JournalingClients::recovered)
     }
 }
 
@@ -150,10 +159,7 @@ impl Procedure for Detach {
     type Arguments<'a> = JournalArgs<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &JournalArgs<'_>, reply: &mut ReplyBuffer) -> Outcome {
-        for_journal(call, arguments, reply, |call, target, journal| {
-            let origin = call.peer.origin();
-            call.shared.journaling_clients.detach(target.share.id, journal, origin);
-        })
+        for_journal(call, arguments, reply, JournalingClients::detach)
     }
 }
 

@@ -17,7 +17,7 @@ use steadfast_journal::{
 
 use crate::connect::{Connected, Specification};
 use crate::options::{JournalSync, Options};
-use crate::replay::{Carried, ReplayError, Replayed, Replaying, Report, replay};
+use crate::replay::{Carried, ReplayError, Replayed, Replaying, Report, replay, replay_again};
 use crate::server::Server;
 use crate::transport::Patience;
 
@@ -101,8 +101,8 @@ impl Journaling {
         }
         if recovered.pending_records > 0 {
             tracing::info!(records = recovered.pending_records, "the journal is replayed");
-            let mut carried = Carried::default();
-            report(&self.replay_now(server, &HashSet::new(), &mut carried)?.report);
+            let mut replay = || self.replay_now(server, &HashSet::new(), &mut Carried::default());
+            report(&replay_again(&mut replay)?.report);
         }
         self.journal.acknowledge_damage();
         Ok(())

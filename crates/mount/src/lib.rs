@@ -130,7 +130,9 @@ impl Mounted {
         let recovery = recovery.map_err(io::Error::other)?;
         journaling.replay(&connected.server, &recovered).map_err(io::Error::other)?;
         if let Some(recovery) = &recovery {
-            recovery.tell_recovered(&connected.server).map_err(io::Error::other)?;
+            if let Err(error) = recovery.tell_recovered(&connected.server) {
+                tracing::warn!(%error, "the server was not told: it may go on waiting for this client");
+            }
         }
         let journaling = Arc::new(journaling);
         journaling.start_care()?;

@@ -27,7 +27,7 @@ use crate::journaling::Journaling;
 use crate::node::Nodes;
 use crate::replay::{Carried, ReplayError, Replayed};
 use crate::server::Server;
-use crate::transport::{Greeter, Link, Patience};
+use crate::transport::{Greeter, Link, Patience, is_lost};
 use crate::write_back::WriteBack;
 
 /// What the server takes of a name.
@@ -67,6 +67,8 @@ struct State {
     is_async: bool,
     /// The server knows of this client beyond a crash.
     is_recorded: bool,
+    /// It was told that the server does not.
+    has_warned: bool,
     has_lost: bool,
     is_closed: bool,
     /// Recoveries that were finished.
@@ -94,9 +96,15 @@ impl Recovery {
             changed: Condvar::new(),
             gate: RwLock::new(()),
         });
-        let ask = || {
+        // Nobody recovers yet, so these are the calls of a recovery.
+        let ask = || loop {
             let asked = |nfs: &mut Nfs3Client<_>| recovery.ask(nfs);
-            server.call(&recovery.identity, Patience::default(), asked)
+            let losses = server.link.losses();
+            let patience = Patience::default();
+            match server.call_for_recovery(losses, &recovery.identity, patience, asked) {
+                Err(error) if is_lost(&error) => {}
+                told => return told,
+            }
         };
         match ask() {
             Ok(_) => {}
@@ -108,23 +116,21 @@ impl Recovery {
         // Once more, so that no restart since then is missed, and on each connection that is open already, one
         // after the other. Nothing was acknowledged before.
         for _ in 0..server.link.connections() {
-            recovery.told(ask()?);
-        }
-        if !recovery.state.lock().is_recorded && recovery.is_async() {
-            tracing::warn!(
-                "the server does not wait for this client after a crash: others may see, or change, files \
-                 before what it lost is there again"
-            );
+            let status = ask()?;
+            // What the server waits for is sent before the mount is served, and is nothing new.
+            recovery.told(RecoveryStatus { is_waited_for: false, ..status });
         }
         Ok(Some(recovery))
     }
 
     /// Says on a connection which journal this is. An older server is only asked.
     fn ask<T: RpcTransport>(&self, nfs: &mut Nfs3Client<T>) -> Result<RecoveryStatus, ClientError> {
-        match nfs.recovery_attach(&self.root, self.journal, &self.name) {
+        let status = match nfs.recovery_attach(&self.root, self.journal, &self.name) {
             Err(error) if error.is_procedure_unavailable() => nfs.recovery_status(&self.root),
             told => told,
-        }
+        }?;
+        self.state.lock().is_recorded = status.is_recorded;
+        Ok(status)
     }
 
     /// Tells the server that what it had lost is there again, if it waits for that. Returns its verifier.
@@ -132,9 +138,29 @@ impl Recovery {
         if !self.state.lock().is_recorded {
             return Ok(None);
         }
-        let tell = |nfs: &mut Nfs3Client<_>| nfs.recovery_done(&self.root, self.journal);
         let losses = server.link.losses();
-        server.call_for_recovery(losses, &self.identity, Patience::default(), tell).map(Some)
+        let mut is_known_here = true;
+        for _ in 0..=2 * server.link.connections() {
+            // Each call goes by the next connection.
+            let told =
+                server.call_for_recovery(losses, &self.identity, Patience::default(), |nfs| {
+                    if is_known_here {
+                        nfs.recovery_done(&self.root, self.journal)
+                    } else {
+                        self.ask(nfs).map(|status| status.verifier)
+                    }
+                });
+            match told {
+                Ok(verifier) if is_known_here => return Ok(Some(verifier)),
+                Ok(_) => is_known_here = true,
+                Err(error) if error.status() == Some(NfsStat3::Inval) => is_known_here = false,
+                // It has nothing (any more) that it could wait for.
+                Err(error) if error.is_unavailable() || error.status().is_some() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        tracing::warn!("the server cannot be told that what it had lost is there again");
+        Ok(None)
     }
 
     /// Tells the server that the journal is empty, and its client ends. One that does not answer waits for
@@ -153,12 +179,16 @@ impl Recovery {
     pub(crate) fn told(&self, status: RecoveryStatus) {
         let mut state = self.state.lock();
         state.is_async |= status.is_async;
-        // STATUS does not say it.
-        state.is_recorded |= status.is_recorded;
+        if status.is_async && !state.is_recorded && !std::mem::replace(&mut state.has_warned, true)
+        {
+            tracing::warn!(
+                "the server does not wait for this client after a crash: others may see, or change, files \
+                 before what it lost is there again"
+            );
+        }
         let before = state.verifier.replace(status.verifier);
         let is_other = before.is_some_and(|before| before != status.verifier);
-        let is_waited_for = status.is_waiting && state.is_recorded;
-        if is_other && (state.is_async || is_waited_for) {
+        if is_other && state.is_async || status.is_waited_for && !state.has_lost {
             state.has_lost = true;
             // Under the lock, so that the recovery does not release them before they are held.
             if let Some(link) = self.link.upgrade() {
@@ -377,12 +407,16 @@ impl Recoverer {
         let in_flight = self.recovery.state.lock().watched.clone();
         unanswered.extend(&in_flight);
         // What an old reply has said meanwhile is put right.
-        let (identity, root) = (&self.recovery.identity, &self.recovery.root);
-        let asked = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(root);
+        let identity = &self.recovery.identity;
+        let asked = |nfs: &mut Nfs3Client<_>| self.recovery.ask(nfs);
         let losses = self.server.link.losses();
         let status = self.server.call_for_recovery(losses, identity, Patience::default(), asked);
         let status = status.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
         self.recovery.state.lock().verifier = Some(status.verifier);
+        if !status.is_waited_for {
+            // Others may have changed what an earlier attempt has.
+            carried.forget_doubts();
+        }
         let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight, carried)?;
         for (old, new) in &replayed.report.made_again {
             self.nodes.rename_handle(&FileHandle(old.clone()), FileHandle(new.clone()));

@@ -65,6 +65,9 @@ pub enum ReplayError {
     /// A conflict file cannot be written.
     #[error("a conflict file cannot be written, all changes stay in the journal: {0}")]
     Keep(io::Error),
+    /// It has restarted, and may have lost something again.
+    #[error("the server has restarted, all changes stay in the journal")]
+    Restarted,
     /// It restarts again and again.
     #[error("the server restarts all the time, all changes stay in the journal")]
     Restarts,
@@ -117,6 +120,19 @@ pub(crate) fn replay(
     run(journal, &mut share, &mut keeper, transfer_bytes, unanswered, carried, progress)
 }
 
+/// Does it again if the server has restarted.
+pub(crate) fn replay_again(
+    replay: &mut dyn FnMut() -> Result<Replayed, ReplayError>,
+) -> Result<Replayed, ReplayError> {
+    for _ in 0..RESTARTS_MAX {
+        match replay() {
+            Err(ReplayError::Restarted) => {}
+            replayed => return replayed,
+        }
+    }
+    Err(ReplayError::Restarts)
+}
+
 /// Options of a mount that matter for a replay, too.
 const KEPT_OPTIONS: [&str; 7] =
     ["port", "mountport", "proto", "timeo", "retrans", "wsize", "noresvport"];
@@ -166,16 +182,17 @@ pub fn replay_journal(
         unanswered: &HashSet::new(),
         patience: Patience::default(),
     };
-    let report = replay(&journal, &connected.server, &replaying, &mut Carried::default(), progress);
-    let report = report.and_then(|replayed| {
-        if let Some(recovery) = recovery {
-            recovery.tell_recovered(&connected.server).map_err(unreachable)?;
-            if journal.pending().is_empty() {
-                recovery.tell_detached(&connected.server, Patience::default());
-            }
-        }
-        Ok(replayed)
+    let report = replay_again(&mut || {
+        replay(&journal, &connected.server, &replaying, &mut Carried::default(), progress)
     });
+    if let (Ok(_), Some(recovery)) = (&report, recovery) {
+        if let Err(error) = recovery.tell_recovered(&connected.server) {
+            tracing::warn!(%error, "the server was not told: it may go on waiting for this client");
+        }
+        if journal.pending().is_empty() {
+            recovery.tell_detached(&connected.server, Patience::default());
+        }
+    }
     connected.server.link.close();
     let mut report = report?.report;
     let lost = recovered.damage.iter().filter(|damage| damage.was_stable);
@@ -199,11 +216,12 @@ fn run(
 ) -> Result<Replayed, ReplayError> {
     for restarts in 0..=RESTARTS_MAX {
         let mut pass = Pass::new(journal, share, keeper, transfer_bytes, unanswered, carried);
-        let settled = match pass.run(progress) {
-            Err(ReplayError::Restarts) => continue,
-            _ if pass.has_restarted => continue,
-            settled => settled?,
-        };
+        let settled = pass.run(progress)?;
+        if pass.has_restarted {
+            // Nobody knows who was served first.
+            carried.forget_doubts();
+            continue;
+        }
         let mut replayed = pass.replayed();
         replayed.report.restarts = restarts;
         journal.stable(settled);

@@ -145,15 +145,13 @@ impl JournalingClients {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             read => read.tried_with(|| format!("cannot read {}", path.display()))?,
         };
-        let (mut list, unread) = List::of_text(&text);
+        let (list, unread) = List::of_text(&text);
         for line in unread {
             tracing::warn!("{} has a line that names no client: {line:?}", path.display());
         }
         let clients: Vec<_> = list.clients.values().cloned().collect();
         let is_lost = list.verifier != verifier;
-        if list.clients.is_empty() {
-            list.verifier = verifier;
-        }
+
         let state = Mutex::new(State { list, changes: 0 });
         let record = Self { path, verifier, state, written: Mutex::new(0) };
         Ok((Arc::new(record), Recorded { clients, is_lost }))
@@ -181,6 +179,17 @@ impl JournalingClients {
         Ok(())
     }
 
+    /// The server stops in an orderly way, with this write verifier: nothing is lost by that.
+    pub(crate) fn close(&self, verifier: u64) {
+        self.change(|list| {
+            // What a crash before has lost may still be missing.
+            if list.verifier == self.verifier {
+                list.verifier = verifier;
+            }
+        });
+        self.write();
+    }
+
     /// Writes what has changed. To be called from time to time, and at the end.
     pub(crate) fn write(&self) {
         let changes = self.state.lock().changes;
@@ -197,6 +206,7 @@ impl JournalRecord for JournalingClients {
         });
         let written = self.write_until(change);
         if let Err(error) = &written {
+            self.forget(client.share, &client.journal);
             tracing::error!(
                 "a client that keeps a journal cannot be recorded, and is not waited for after a crash: \
                  {}: {error}",
@@ -216,14 +226,6 @@ impl JournalRecord for JournalingClients {
         self.change(|list| {
             if let Some((_, is_missed)) = list.clients.get_mut(&(share, *journal)) {
                 *is_missed = true;
-            }
-        });
-    }
-
-    fn come_back(&self, share: ShareId, journal: &JournalId) {
-        self.change(|list| {
-            if let Some((_, is_missed)) = list.clients.get_mut(&(share, *journal)) {
-                *is_missed = false;
             }
         });
     }
@@ -283,7 +285,7 @@ mod tests {
         let (record, recorded) = open(3);
         let missed: Vec<bool> = recorded.clients.iter().map(|(_, is_missed)| *is_missed).collect();
         assert_eq!((missed, recorded.is_lost), (vec![false, true], true));
-        record.come_back(ShareId(7), &[2; 16]);
+        assert!(record.record(&client(2, b"two")));
         record.forget(ShareId(7), &[1; 16]);
         record.all_recovered();
         record.write();

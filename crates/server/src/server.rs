@@ -318,7 +318,7 @@ impl Server {
         }
         let is_finished = self.runtime.take().is_none_or(|runtime| runtime.shutdown(GRACE));
         self.outbound.end(self.engine.hosts_with_locks());
-        self.journaling_clients.write();
+        self.journaling_clients.close(self.engine.write_verifier());
         self.shares.stop();
         self.names.stop();
         self.log.close(self.engine.write_verifier());

@@ -17,6 +17,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const RECORDED: u32 = 1;
 /// A flag of STATUS and ATTACH: the server waits for clients that bring back what it has lost.
 pub const WAITING: u32 = 2;
+/// A flag of ATTACH: the server waits for this client. Nobody else was served on the share since it has started.
+pub const WAITING_FOR_YOU: u32 = 4;
 /// Length of a write verifier in bytes (`NFS3_WRITEVERFSIZE`, RFC 1813 §2.4).
 pub const VERIFIER_BYTES: usize = 8;
 
@@ -70,7 +72,7 @@ structure! {
         pub is_async: bool,
         /// The write verifier, as WRITE and COMMIT give it.
         pub verifier: [u8; VERIFIER_BYTES],
-        /// [`RECORDED`] and [`WAITING`]. A client ignores those that it does not know.
+        /// [`RECORDED`], [`WAITING`], [`WAITING_FOR_YOU`]. A client ignores those that it does not know.
         pub flags: u32,
     }
 }

@@ -238,7 +238,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
     let descriptors_max = bounded("descriptors_max", 64, 10_000_000);
     let reply_cache_bytes_max = bounded("reply_cache_bytes_max", 1 << 20, 1 << 36);
     let reply_cache_history_s = document.integer(table, "reply_cache_history_s", 2, 86_400);
-    let recovery_wait_s = document.integer(table, "recovery_wait_s", 0, 86_400);
+    let recovery_wait_s = document.integer(table, "recovery_wait_s", 0, 3600);
     let idle_timeout_s = document.integer(table, "idle_timeout_s", 1, 31_536_000);
     let share_idle_s = document.integer(table, "share_idle_s", 0, 31_536_000);
     let busy_poll_us = document.integer(table, "busy_poll_us", 0, 1_000_000);

@@ -59,23 +59,10 @@ fn effects(step: &Step) -> Option<Vec<Effect<'_>>> {
     })
 }
 
-fn objects(step: &Step) -> Vec<Option<Object>> {
-    match &step.action {
-        Action::SetAttr { object, .. }
-        | Action::Make { object, .. }
-        | Action::Link { object, .. } => vec![Some(*object)],
-        Action::Remove { object, .. } => vec![*object],
-        // What is not replaced is not unknown.
-        Action::Rename { object, replaced, .. } => {
-            std::iter::once(*object).chain(replaced.map(Some)).collect()
-        }
-    }
-}
-
 /// Whether the handles of all that a step is about are known.
 fn is_known(plan: &Plan, step: &Step) -> bool {
     let has_handle = |object: Object| plan.objects[object].handle.is_some();
-    objects(step).into_iter().all(|object| object.is_some_and(has_handle))
+    step.objects().into_iter().all(|object| object.is_some_and(has_handle))
 }
 
 fn root(parents: &mut [usize], of: usize) -> usize {
@@ -95,7 +82,7 @@ fn groups(plan: &Plan) -> Vec<Group> {
     for (index, step) in plan.steps.iter().enumerate() {
         let Some(effects) = effects(step) else { continue };
         let of_places = effects.iter().map(|effect| *by_place.entry(effect.at).or_insert(index));
-        let of_objects = objects(step).into_iter().flatten();
+        let of_objects = step.objects().into_iter().flatten();
         let of_objects = of_objects.map(|object| *by_object.entry(object).or_insert(index));
         for other in of_places.chain(of_objects).collect::<Vec<_>>() {
             let (one, other) = (root(&mut parents, index), root(&mut parents, other));
@@ -163,7 +150,7 @@ impl Pass<'_> {
             let (mut found, mut gone) = (HashMap::new(), HashSet::new());
             for index in &group.0 {
                 let step = self.plan.steps[*index].clone();
-                for object in objects(&step).into_iter().flatten() {
+                for object in step.objects().into_iter().flatten() {
                     if self.plan.objects[object].is_removed_later()
                         && self.life(&step.who, object)? == Life::Gone
                     {
@@ -186,8 +173,9 @@ impl Pass<'_> {
 
     /// All that is done to an object is still to be done.
     pub(super) fn not_done(&mut self, object: Object) {
-        let steps = &self.plan.steps;
-        self.done.retain(|index| !objects(&steps[*index]).contains(&Some(object)));
+        for index in self.plan.steps_of(object) {
+            self.done.remove(&index);
+        }
     }
 
     fn binding(&mut self, who: &Who, at: &Place) -> Result<Binding, ReplayError> {

@@ -493,7 +493,8 @@ impl Pass<'_> {
             }
             return Ok(true);
         }
-        let is_linked_later = self.plan.steps.iter().any(|other| {
+        let is_linked_later = self.plan.steps_of(object).any(|index| {
+            let other = &self.plan.steps[index];
             other.sequence > step.sequence
                 && matches!(&other.action, Action::Link { object: linked, at: name }
                     if *linked == object && name == at)
@@ -505,7 +506,8 @@ impl Pass<'_> {
 
     /// The renames of an object from a step on, with that.
     fn moves_since(&self, step: &Step, object: Object) -> Vec<Move> {
-        let later = self.plan.steps.iter().filter(|other| other.sequence >= step.sequence);
+        let steps = self.plan.steps_of(object).map(|index| &self.plan.steps[index]);
+        let later = steps.filter(|other| other.sequence >= step.sequence);
         let moves = later.filter_map(|other| match &other.action {
             Action::Rename { object: Some(moved), from, to, .. } if *moved == object => {
                 Some(Move { step: other.clone(), from: from.clone(), to: to.clone() })

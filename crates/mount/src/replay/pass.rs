@@ -48,8 +48,16 @@ pub(crate) struct Carried {
     pub(crate) stamps: HashMap<Vec<u8>, Stamp>,
     /// Handles of what was made again: old and new.
     pub(crate) handles: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Handles of objects with a change that was sent and is not answered: they may have any stamp.
+    /// Handles of objects with a change that was sent and is not answered: they may have any stamp. Of use
+    /// only while the server serves nobody else.
     pub(crate) in_doubt: HashSet<Vec<u8>>,
+}
+
+impl Carried {
+    /// Others may have changed what was in doubt.
+    pub(crate) fn forget_doubts(&mut self) {
+        self.in_doubt.clear();
+    }
 }
 
 pub(crate) struct Pass<'a> {
@@ -288,7 +296,7 @@ impl<'a> Pass<'a> {
     ) -> Result<Result<T, Failed>, ReplayError> {
         match call(self.share) {
             Err(Failed::Unreachable(why)) => Err(ReplayError::Unreachable(why)),
-            Err(Failed::Restarted) => Err(ReplayError::Restarts),
+            Err(Failed::Restarted) => Err(ReplayError::Restarted),
             answer => Ok(answer),
         }
     }

@@ -148,7 +148,7 @@ impl History {
             let is_done = outcome.is_ok();
             match outcome {
                 Ok(report) => self.report.conflicts.extend(report.conflicts),
-                Err(ReplayError::Unreachable(_)) => {}
+                Err(ReplayError::Unreachable(_) | ReplayError::Restarted) => {}
                 Err(error) => panic!("{error}"),
             }
             if is_done {
@@ -247,7 +247,7 @@ fn a_server_that_crashes_in_each_attempt_of_a_recovery_makes_no_conflict() {
                     "seed {seed}: {report:#?} {:#?}",
                     client.log
                 ),
-                Err(ReplayError::Unreachable(_)) => {}
+                Err(ReplayError::Unreachable(_) | ReplayError::Restarted) => {}
                 Err(error) => panic!("{error}"),
             }
         }
