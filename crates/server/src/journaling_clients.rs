@@ -275,6 +275,8 @@ mod tests {
         };
         let (record, recorded) = open(1);
         assert!(recorded.clients.is_empty());
+        // So says who waits for nobody.
+        record.all_recovered();
         assert!(record.record(&client(1, b"one")) && record.record(&client(2, b"two")));
         let (_, recorded) = open(1);
         assert_eq!((recorded.clients.len(), recorded.is_lost), (2, false), "an orderly stop");
