@@ -303,11 +303,12 @@ impl Recoverer {
 
     fn recover(&self) {
         tracing::warn!("the server has lost what it had acknowledged: the journal is replayed");
+        self.journaling.note_recovery_begun();
         let mut pause = PAUSE.0;
         let mut fates = Replayed::default();
         while !self.recovery.state.lock().is_closed {
             match self.attempt(&mut fates) {
-                Ok(true) => return,
+                Ok(true) => return self.journaling.note_recovered(),
                 Ok(false) => tracing::info!("the server has lost something again"),
                 Err(error) => tracing::warn!("{error}; trying again"),
             }
