@@ -45,9 +45,10 @@ pub(crate) enum Command {
     /// Every reply is checked. Ctrl-C ends a load and prints what there is. Exit status: 0
     /// measured, 1 the server failed a call or broke a promise, 2 wrong usage.
     Bench(BenchArguments),
-    /// Mount a share of any NFSv3 server through FUSE.
+    /// Mount a share of any NFSv3 server through FUSE, tell how mounts are, or flush them.
     ///
-    /// Goes to the background once the mount stands. `umount DIR` ends it.
+    /// Goes to the background once the mount stands. `umount DIR` ends it. `status` and `flush` ask the processes
+    /// of mounts that stand.
     Mount(mount_command::MountArguments),
     /// Tell why NFS is slow here: findings on this machine's network, mounts, servers, disks and settings.
     ///

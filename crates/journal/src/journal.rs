@@ -20,7 +20,7 @@ use crate::manifest;
 use crate::notes::{self, KIND_BYPASS, KIND_OUTCOME, Outcome};
 use crate::record::{self, Record, Unfit};
 use crate::state::{State, TailAt, UNWRITTEN_BYTES_MAX};
-use crate::status::{Recovered, Status};
+use crate::status::{Load, Recovered, Status};
 use crate::superblock::{self, Copies, Superblock, SuperblockFault, TEXT_BYTES_MAX};
 
 /// Room that markers of changes around the journal leave: for frames that say what has left.
@@ -497,6 +497,26 @@ impl Journal {
             last: state.issued,
             stable: state.stable,
             manifest_error,
+            statistics,
+        }
+    }
+
+    /// What it holds now. Unlike [`Journal::status`] it never waits for the disk, so that it serves when the
+    /// disk hangs.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let state = self.state.lock();
+        let mut statistics = state.statistics;
+        statistics.superseded_bytes = state.index.superseded_bytes;
+        Load {
+            failed: state.failed.as_deref().map(Into::into),
+            ring_bytes: state.ring_bytes,
+            used_bytes: state.head - state.freed,
+            pending_records: state.index.len() as u64,
+            pending_bytes: state.index.data_bytes,
+            oldest: state.index.oldest(),
+            last: state.issued,
+            stable: state.stable,
             statistics,
         }
     }

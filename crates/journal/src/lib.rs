@@ -57,7 +57,7 @@ pub use notes::{Outcome, Stamp, Time};
 pub use pending::{Content, Overlay, Pending, Stored};
 pub use record::{Attributes, Change, Kind, Record, SetTime, Unfit};
 pub use scan::Damage;
-pub use status::{Recovered, Statistics, Status};
+pub use status::{Load, Recovered, Statistics, Status};
 pub use superblock::{FORMAT_VERSION, SuperblockFault, TEXT_BYTES_MAX};
 
 /// What a journal is written on.

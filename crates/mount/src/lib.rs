@@ -30,6 +30,7 @@ mod process;
 mod recovery;
 mod replay;
 mod server;
+pub mod status;
 mod transport;
 mod versions;
 mod volume;
@@ -40,9 +41,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{Config, Session, SessionACL};
 
@@ -55,6 +57,7 @@ use crate::journaling::Journaling;
 use crate::mounting::Place;
 use crate::pool::Pool;
 use crate::recovery::Recovery;
+use crate::status::{Service, Subject};
 use crate::transport::Patience;
 use crate::volume::Volume;
 
@@ -78,6 +81,8 @@ pub struct Mounted {
     session: Session<Adapter>,
     place: Place,
     directory: PathBuf,
+    what: Specification,
+    mounted: SystemTime,
     journaling: Option<Arc<Journaling>>,
     recovery: Option<Arc<Recovery>>,
 }
@@ -111,7 +116,9 @@ impl Mounted {
             }
         };
         let directory = directory.to_owned();
-        Ok(Self { volume, stale, session, place, directory, journaling, recovery })
+        let what = Specification::parse(source).map_err(io::Error::other)?;
+        let mounted = SystemTime::now();
+        Ok(Self { volume, stale, session, place, directory, what, mounted, journaling, recovery })
     }
 
     /// Opens the journal, if the options name one, tells the server of it, and sends what is in it.
@@ -164,7 +171,8 @@ impl Mounted {
     /// # Errors
     /// When the connection to the kernel fails.
     pub fn serve(self) -> io::Result<()> {
-        let Self { volume, stale, session, place: _, directory, journaling, recovery } = self;
+        let service = self.answer_questions();
+        let Self { volume, stale, session, directory, journaling, recovery, .. } = self;
         let kernel = session.notifier();
         thread::Builder::new()
             .name("nfs-stale".to_owned())
@@ -221,7 +229,39 @@ impl Mounted {
         if let Some(journaling) = journaling {
             journaling.end();
         }
+        if let Some(service) = service {
+            service.end();
+        }
         outcome
+    }
+
+    /// Whoever asks how the mount is gets an answer from now on. A mount works without that, too.
+    fn answer_questions(&self) -> Option<Arc<Service>> {
+        let subject = Arc::new(Subject {
+            volume: Arc::clone(&self.volume),
+            journaling: self.journaling.clone(),
+            recovery: self.recovery.clone(),
+            what: self.what.clone(),
+            directory: self.directory.clone(),
+            mounted: self.mounted,
+            asked: OnceLock::new(),
+        });
+        let started = match self.place.device {
+            Some(device) => Service::start(Arc::clone(&subject), device),
+            None => Err(io::Error::other("the kernel does not list the mount")),
+        };
+        let asking = thread::Builder::new().name("nfs-ask".to_owned());
+        match started {
+            Ok(service) => {
+                // Without it the answers lack what the server is.
+                let _ = asking.spawn(move || subject.ask_server());
+                Some(service)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "steadfast mount status and flush do not work for this mount");
+                None
+            }
+        }
     }
 }
 

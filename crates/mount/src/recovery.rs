@@ -115,7 +115,7 @@ impl Recovery {
         let _ = server.recovery.set(Arc::clone(&recovery));
         // Once more, so that no restart since then is missed, and on each connection that is open already, one
         // after the other. Nothing was acknowledged before.
-        for _ in 0..server.link.connections() {
+        for _ in 0..server.link.connection_count() {
             let status = ask()?;
             // What the server waits for is sent before the mount is served, and is nothing new.
             recovery.told(RecoveryStatus { is_waited_for: false, ..status });
@@ -140,7 +140,7 @@ impl Recovery {
         }
         let losses = server.link.losses();
         let mut is_known_here = true;
-        for _ in 0..=2 * server.link.connections() {
+        for _ in 0..=2 * server.link.connection_count() {
             // Each call goes by the next connection.
             let told =
                 server.call_for_recovery(losses, &self.identity, Patience::default(), |nfs| {
@@ -387,11 +387,12 @@ impl Recoverer {
 
     fn recover(&self) {
         tracing::warn!("the server has lost what it had acknowledged: the journal is replayed");
+        self.journaling.note_recovery_begun();
         let mut pause = PAUSE.0;
         let (mut fates, mut carried) = (Replayed::default(), Carried::default());
         while !self.recovery.state.lock().is_closed {
             match self.attempt(&mut fates, &mut carried) {
-                Ok(true) => return,
+                Ok(true) => return self.journaling.note_recovered(),
                 Ok(false) => tracing::info!("the server has lost something again"),
                 Err(error) => tracing::warn!("{error}; trying again"),
             }
