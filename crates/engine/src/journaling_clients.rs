@@ -87,11 +87,13 @@ struct Known {
 }
 
 #[derive(Debug)]
+#[allow(clippy::struct_field_names, reason = "the unit is part of a name")]
 struct Wait {
     began_ms: u64,
-    /// For who has not come.
-    until_ms: u64,
-    time_ms: u64,
+    /// When who has not come is given up.
+    deadline_ms: u64,
+    /// How long that is after the share can be served.
+    patience_ms: u64,
 }
 
 #[derive(Debug, Default)]
@@ -169,8 +171,8 @@ impl JournalingClients {
                 (false, false) => Stage::Served,
             };
             if stage == Stage::Awaited {
-                let until_ms = now_ms.saturating_add(wait_ms);
-                let wait = Wait { began_ms: now_ms, until_ms, time_ms: wait_ms };
+                let deadline_ms = now_ms.saturating_add(wait_ms);
+                let wait = Wait { began_ms: now_ms, deadline_ms, patience_ms: wait_ms };
                 table.waits.insert(client.share, wait);
             }
             let known = Known {
@@ -335,14 +337,15 @@ impl JournalingClients {
         let mut ended = Vec::new();
         let shares: Vec<ShareId> = table.waits.keys().copied().collect();
         for share in shares {
-            let Some(Wait { began_ms, until_ms, time_ms }) = table.waits.get_mut(&share) else {
+            let Some(Wait { began_ms, deadline_ms, patience_ms }) = table.waits.get_mut(&share)
+            else {
                 continue;
             };
             if !is_served(share) {
-                *until_ms = now_ms.saturating_add(*time_ms);
+                *deadline_ms = now_ms.saturating_add(*patience_ms);
             }
             let is_over = now_ms.saturating_sub(*began_ms) >= WAIT_MAX_MS;
-            let has_come_too_late = now_ms >= *until_ms;
+            let has_come_too_late = now_ms >= *deadline_ms;
             let mut missed = Vec::new();
             for (journal, known) in table.of_share(share) {
                 let is_missed = match known.stage {
@@ -359,7 +362,9 @@ impl JournalingClients {
                 }
             }
             if let Some(record) = self.record.get() {
-                missed.iter().for_each(|client| record.give_up(share, &client.journal));
+                for client in &missed {
+                    record.give_up(share, &client.journal);
+                }
             }
             if !missed.is_empty() {
                 self.end_if_complete(&mut table, share);

@@ -73,6 +73,9 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 /// How often data that is left after unmounting is reported.
 const REPORT: Duration = Duration::from_secs(30);
 
+/// A mount's journal, and what it does when the server has lost something, if the server says so.
+type Journal = (Arc<Journaling>, Option<Arc<Recovery>>);
+
 /// A mounted share, before it is served.
 #[derive(Debug)]
 pub struct Mounted {
@@ -82,7 +85,7 @@ pub struct Mounted {
     place: Place,
     directory: PathBuf,
     what: Specification,
-    mounted: SystemTime,
+    since: SystemTime,
     journaling: Option<Arc<Journaling>>,
     recovery: Option<Arc<Recovery>>,
 }
@@ -117,8 +120,8 @@ impl Mounted {
         };
         let directory = directory.to_owned();
         let what = Specification::parse(source).map_err(io::Error::other)?;
-        let mounted = SystemTime::now();
-        Ok(Self { volume, stale, session, place, directory, what, mounted, journaling, recovery })
+        let since = SystemTime::now();
+        Ok(Self { volume, stale, session, place, directory, what, since, journaling, recovery })
     }
 
     /// Opens the journal, if the options name one, tells the server of it, and sends what is in it.
@@ -126,7 +129,7 @@ impl Mounted {
         connected: &Connected,
         source: &str,
         options: &Options,
-    ) -> io::Result<Option<(Arc<Journaling>, Option<Arc<Recovery>>)>> {
+    ) -> io::Result<Option<Journal>> {
         let what = Specification::parse(source).map_err(io::Error::other)?;
         let Some((journaling, recovered)) =
             Journaling::open(what, connected, options).map_err(io::Error::other)?
@@ -136,10 +139,10 @@ impl Mounted {
         let recovery = Recovery::begin(&connected.server, &connected.root, journaling.id());
         let recovery = recovery.map_err(io::Error::other)?;
         journaling.replay(&connected.server, &recovered).map_err(io::Error::other)?;
-        if let Some(recovery) = &recovery {
-            if let Err(error) = recovery.tell_recovered(&connected.server) {
-                tracing::warn!(%error, "the server was not told: it may go on waiting for this client");
-            }
+        if let Some(recovery) = &recovery
+            && let Err(error) = recovery.tell_recovered(&connected.server)
+        {
+            tracing::warn!(%error, "the server was not told: it may go on waiting for this client");
         }
         let journaling = Arc::new(journaling);
         journaling.start_care()?;
@@ -243,7 +246,7 @@ impl Mounted {
             recovery: self.recovery.clone(),
             what: self.what.clone(),
             directory: self.directory.clone(),
-            mounted: self.mounted,
+            mounted: self.since,
             asked: OnceLock::new(),
         });
         let started = match self.place.device {

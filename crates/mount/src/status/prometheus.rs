@@ -6,6 +6,13 @@ use std::fmt::Write;
 
 use super::document::{DataStatus, JournalStatus, MountStatus};
 use super::place::{MountPoint, shown};
+use super::{ConnectionStatus, ProcedureStatus};
+
+/// What a sample says.
+type OfConnection = fn(&ConnectionStatus) -> String;
+type OfProcedure = fn(&ProcedureStatus) -> u64;
+type OfMount = fn(&MountStatus) -> u64;
+type OfJournal = fn(&JournalStatus) -> String;
 
 /// A mount, with its answer if it has one.
 pub type Told<'a> = (&'a MountPoint, Option<&'a MountStatus>);
@@ -157,8 +164,7 @@ impl Page<'_> {
         if answered.is_empty() {
             return;
         }
-        type Value = fn(&super::ConnectionStatus) -> String;
-        let metrics: [(&str, Kind, &str, Value); 4] = [
+        let metrics: [(&str, Kind, &str, OfConnection); 4] = [
             ("connection_up", Kind::Gauge, "Whether a connection stands.", |one| flag(one.is_up)),
             (
                 "connection_since_timestamp_seconds",
@@ -193,8 +199,7 @@ impl Page<'_> {
         if !has_any {
             return;
         }
-        type Value = fn(&super::ProcedureStatus) -> u64;
-        let metrics: [(&str, &str, Value); 3] = [
+        let metrics: [(&str, &str, OfProcedure); 3] = [
             ("calls_total", "Calls that have ended.", |one| one.calls),
             ("call_errors_total", "Calls that were refused or not answered.", |one| one.errors),
             ("call_retries_total", "How often calls were sent again.", |one| one.retries),
@@ -225,10 +230,7 @@ impl Page<'_> {
         }
     }
 
-    fn counters<const N: usize>(
-        &mut self,
-        metrics: [(&str, Kind, &str, fn(&MountStatus) -> u64); N],
-    ) {
+    fn counters<const N: usize>(&mut self, metrics: [(&str, Kind, &str, OfMount); N]) {
         for (name, kind, help, value) in metrics {
             self.each((name, kind, help), |status| Some(value(status).to_string()));
         }
@@ -284,10 +286,7 @@ impl Page<'_> {
         self.each(waited, |status| Some(seconds_of_ms(status.data.writers_waited_ms)));
     }
 
-    fn of_journal<const N: usize>(
-        &mut self,
-        metrics: [(&str, Kind, &str, fn(&JournalStatus) -> String); N],
-    ) {
+    fn of_journal<const N: usize>(&mut self, metrics: [(&str, Kind, &str, OfJournal); N]) {
         for (name, kind, help, value) in metrics {
             self.each((name, kind, help), |status| status.journal.as_ref().map(value));
         }
@@ -364,7 +363,7 @@ impl Page<'_> {
     }
 }
 
-fn procedure_labels(mount: &str, one: &super::ProcedureStatus) -> String {
+fn procedure_labels(mount: &str, one: &ProcedureStatus) -> String {
     let (program, name) = (label(&one.program), label(&one.name));
     format!("mount=\"{mount}\",program=\"{program}\",procedure=\"{name}\"")
 }
