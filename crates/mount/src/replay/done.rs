@@ -3,7 +3,7 @@
 //! same names and objects in their order, and a crash takes away the last of them, so what all these names
 //! are bound to together tells how far it has got.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::ReplayError;
 use super::pass::{Life, Pass};
@@ -89,7 +89,7 @@ fn groups(plan: &Plan) -> Vec<Group> {
             parents[one.max(other)] = one.min(other);
         }
     }
-    let mut groups: HashMap<usize, Group> = HashMap::new();
+    let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
     for (index, step) in plan.steps.iter().enumerate() {
         if effects(step).is_some() {
             groups.entry(root(&mut parents, index)).or_default().0.push(index);
