@@ -79,7 +79,7 @@ pub struct Mounted {
     place: Place,
     directory: PathBuf,
     what: Specification,
-    mounted: SystemTime,
+    since: SystemTime,
     journaling: Option<Arc<Journaling>>,
     recovery: Option<Arc<Recovery>>,
 }
@@ -116,8 +116,8 @@ impl Mounted {
         };
         let directory = directory.to_owned();
         let what = Specification::parse(source).map_err(io::Error::other)?;
-        let mounted = SystemTime::now();
-        Ok(Self { volume, stale, session, place, directory, what, mounted, journaling, recovery })
+        let since = SystemTime::now();
+        Ok(Self { volume, stale, session, place, directory, what, since, journaling, recovery })
     }
 
     /// Opens the journal, if the options name one, and sends what is in it.
@@ -231,7 +231,7 @@ impl Mounted {
             recovery: self.recovery.clone(),
             what: self.what.clone(),
             directory: self.directory.clone(),
-            mounted: self.mounted,
+            mounted: self.since,
             asked: OnceLock::new(),
         });
         let started = match self.place.device {

@@ -67,7 +67,7 @@ pub fn flush(mount: &MountPoint, timeout: Duration) -> Result<Flushed, AskError>
     let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     let request = Request::Flush(FlushRequest { timeout_ms });
     match ask(mount, request, timeout.saturating_add(SLACK))? {
-        Answer::Flush(flushed) => Ok(flushed),
+        Answer::Flush(flushed) => Ok(*flushed),
         other => Err(unexpected(&other)),
     }
 }

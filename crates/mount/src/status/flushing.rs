@@ -40,7 +40,9 @@ impl Subject {
             }
             if reminded.is_none_or(|reminded| reminded.elapsed() >= REMIND) {
                 reminded = Some(Instant::now());
-                holders.iter().for_each(|node| self.write_back().press(node));
+                for node in &holders {
+                    self.write_back().press(node);
+                }
                 if let Some(keeping) = self.keeping() {
                     keeping.hurry();
                 }

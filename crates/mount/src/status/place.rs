@@ -148,7 +148,8 @@ pub(super) fn prepare_directory(directory: &Path, user: u32) -> io::Result<()> {
         _ => {}
     }
     let metadata = std::fs::symlink_metadata(directory)?;
-    let is_ours = metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o077 == 0;
+    let is_private = metadata.mode() & 0o777 & !DIRECTORY_MODE == 0;
+    let is_ours = metadata.is_dir() && metadata.uid() == user && is_private;
     if is_ours {
         return Ok(());
     }
@@ -220,7 +221,7 @@ mod tests {
         std::os::unix::fs::symlink("real", at.join("link")).unwrap();
         let directory = at.join("real/mnt");
         let mount = MountPoint { directory, ..parse(MOUNTS)[0].clone() };
-        let found = find(&[mount.clone()], &at.join("link/mnt")).unwrap();
+        let found = find(std::slice::from_ref(&mount), &at.join("link/mnt")).unwrap();
         assert_eq!(found, Some(mount));
     }
 

@@ -4,11 +4,14 @@
 
 use std::fmt::Write;
 
-use super::document::{DataStatus, JournalStatus, MountStatus};
+use super::document::{ConnectionStatus, DataStatus, JournalStatus, MountStatus, ProcedureStatus};
 use super::place::{MountPoint, shown};
 
 /// A mount, with its answer if it has one.
 pub type Told<'a> = (&'a MountPoint, Option<&'a MountStatus>);
+
+/// A metric: its name, kind and help, and its value.
+type Metric<S, V> = (&'static str, Kind, &'static str, fn(&S) -> V);
 
 /// What kind of metric it is.
 #[derive(Clone, Copy)]
@@ -157,8 +160,7 @@ impl Page<'_> {
         if answered.is_empty() {
             return;
         }
-        type Value = fn(&super::ConnectionStatus) -> String;
-        let metrics: [(&str, Kind, &str, Value); 4] = [
+        let metrics: [Metric<ConnectionStatus, String>; 4] = [
             ("connection_up", Kind::Gauge, "Whether a connection stands.", |one| flag(one.is_up)),
             (
                 "connection_since_timestamp_seconds",
@@ -193,14 +195,20 @@ impl Page<'_> {
         if !has_any {
             return;
         }
-        type Value = fn(&super::ProcedureStatus) -> u64;
-        let metrics: [(&str, &str, Value); 3] = [
-            ("calls_total", "Calls that have ended.", |one| one.calls),
-            ("call_errors_total", "Calls that were refused or not answered.", |one| one.errors),
-            ("call_retries_total", "How often calls were sent again.", |one| one.retries),
+        let metrics: [Metric<ProcedureStatus, u64>; 3] = [
+            ("calls_total", Kind::Counter, "Calls that have ended.", |one| one.calls),
+            (
+                "call_errors_total",
+                Kind::Counter,
+                "Calls that were refused or not answered.",
+                |one| one.errors,
+            ),
+            ("call_retries_total", Kind::Counter, "How often calls were sent again.", |one| {
+                one.retries
+            }),
         ];
-        for (name, help, value) in metrics {
-            self.head(name, Kind::Counter, help);
+        for (name, kind, help, value) in metrics {
+            self.head(name, kind, help);
             for (mount, status) in &answered {
                 for one in &status.procedures {
                     let (labels, value) = (procedure_labels(mount, one), value(one));
@@ -225,10 +233,7 @@ impl Page<'_> {
         }
     }
 
-    fn counters<const N: usize>(
-        &mut self,
-        metrics: [(&str, Kind, &str, fn(&MountStatus) -> u64); N],
-    ) {
+    fn counters<const N: usize>(&mut self, metrics: [Metric<MountStatus, u64>; N]) {
         for (name, kind, help, value) in metrics {
             self.each((name, kind, help), |status| Some(value(status).to_string()));
         }
@@ -256,8 +261,7 @@ impl Page<'_> {
 
     fn data(&mut self) {
         use Kind::{Counter, Gauge};
-        type Value = fn(&DataStatus) -> u64;
-        let metrics: [(&str, Kind, &str, Value); 7] = [
+        let metrics: [Metric<DataStatus, u64>; 7] = [
             ("dirty_files", Gauge, "Files with data that is not stable.", |it| it.files),
             ("dirty_bytes", Gauge, "Written data that was not sent.", |it| it.dirty_bytes),
             ("in_flight_bytes", Gauge, "Written data that is not answered.", |it| {
@@ -284,10 +288,7 @@ impl Page<'_> {
         self.each(waited, |status| Some(seconds_of_ms(status.data.writers_waited_ms)));
     }
 
-    fn of_journal<const N: usize>(
-        &mut self,
-        metrics: [(&str, Kind, &str, fn(&JournalStatus) -> String); N],
-    ) {
+    fn of_journal<const N: usize>(&mut self, metrics: [Metric<JournalStatus, String>; N]) {
         for (name, kind, help, value) in metrics {
             self.each((name, kind, help), |status| status.journal.as_ref().map(value));
         }
@@ -364,7 +365,7 @@ impl Page<'_> {
     }
 }
 
-fn procedure_labels(mount: &str, one: &super::ProcedureStatus) -> String {
+fn procedure_labels(mount: &str, one: &ProcedureStatus) -> String {
     let (program, name) = (label(&one.program), label(&one.name));
     format!("mount=\"{mount}\",program=\"{program}\",procedure=\"{name}\"")
 }

@@ -140,7 +140,7 @@ impl Service {
         };
         let flushed = self.subject.flush(timeout, is_waited_for);
         stream.set_nonblocking(false)?;
-        Ok(Answer::Flush(flushed))
+        Ok(Answer::Flush(Box::new(flushed)))
     }
 }
 
