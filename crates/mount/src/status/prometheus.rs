@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::document::{DataStatus, JournalStatus, MountStatus};
+use super::document::{ConnectionStatus, DataStatus, JournalStatus, MountStatus, ProcedureStatus};
 use super::place::{MountPoint, shown};
 use super::{ConnectionStatus, ProcedureStatus};
 
@@ -16,6 +16,9 @@ type OfJournal = fn(&JournalStatus) -> String;
 
 /// A mount, with its answer if it has one.
 pub type Told<'a> = (&'a MountPoint, Option<&'a MountStatus>);
+
+/// A metric: its name, kind and help, and its value.
+type Metric<S, V> = (&'static str, Kind, &'static str, fn(&S) -> V);
 
 /// What kind of metric it is.
 #[derive(Clone, Copy)]
@@ -204,8 +207,8 @@ impl Page<'_> {
             ("call_errors_total", "Calls that were refused or not answered.", |one| one.errors),
             ("call_retries_total", "How often calls were sent again.", |one| one.retries),
         ];
-        for (name, help, value) in metrics {
-            self.head(name, Kind::Counter, help);
+        for (name, kind, help, value) in metrics {
+            self.head(name, kind, help);
             for (mount, status) in &answered {
                 for one in &status.procedures {
                     let (labels, value) = (procedure_labels(mount, one), value(one));
@@ -258,8 +261,7 @@ impl Page<'_> {
 
     fn data(&mut self) {
         use Kind::{Counter, Gauge};
-        type Value = fn(&DataStatus) -> u64;
-        let metrics: [(&str, Kind, &str, Value); 7] = [
+        let metrics: [Metric<DataStatus, u64>; 7] = [
             ("dirty_files", Gauge, "Files with data that is not stable.", |it| it.files),
             ("dirty_bytes", Gauge, "Written data that was not sent.", |it| it.dirty_bytes),
             ("in_flight_bytes", Gauge, "Written data that is not answered.", |it| {
