@@ -6,13 +6,6 @@ use std::fmt::Write;
 
 use super::document::{ConnectionStatus, DataStatus, JournalStatus, MountStatus, ProcedureStatus};
 use super::place::{MountPoint, shown};
-use super::{ConnectionStatus, ProcedureStatus};
-
-/// What a sample says.
-type OfConnection = fn(&ConnectionStatus) -> String;
-type OfProcedure = fn(&ProcedureStatus) -> u64;
-type OfMount = fn(&MountStatus) -> u64;
-type OfJournal = fn(&JournalStatus) -> String;
 
 /// A mount, with its answer if it has one.
 pub type Told<'a> = (&'a MountPoint, Option<&'a MountStatus>);
@@ -167,7 +160,7 @@ impl Page<'_> {
         if answered.is_empty() {
             return;
         }
-        let metrics: [(&str, Kind, &str, OfConnection); 4] = [
+        let metrics: [Metric<ConnectionStatus, String>; 4] = [
             ("connection_up", Kind::Gauge, "Whether a connection stands.", |one| flag(one.is_up)),
             (
                 "connection_since_timestamp_seconds",
@@ -202,10 +195,17 @@ impl Page<'_> {
         if !has_any {
             return;
         }
-        let metrics: [(&str, &str, OfProcedure); 3] = [
-            ("calls_total", "Calls that have ended.", |one| one.calls),
-            ("call_errors_total", "Calls that were refused or not answered.", |one| one.errors),
-            ("call_retries_total", "How often calls were sent again.", |one| one.retries),
+        let metrics: [Metric<ProcedureStatus, u64>; 3] = [
+            ("calls_total", Kind::Counter, "Calls that have ended.", |one| one.calls),
+            (
+                "call_errors_total",
+                Kind::Counter,
+                "Calls that were refused or not answered.",
+                |one| one.errors,
+            ),
+            ("call_retries_total", Kind::Counter, "How often calls were sent again.", |one| {
+                one.retries
+            }),
         ];
         for (name, kind, help, value) in metrics {
             self.head(name, kind, help);
@@ -233,7 +233,7 @@ impl Page<'_> {
         }
     }
 
-    fn counters<const N: usize>(&mut self, metrics: [(&str, Kind, &str, OfMount); N]) {
+    fn counters<const N: usize>(&mut self, metrics: [Metric<MountStatus, u64>; N]) {
         for (name, kind, help, value) in metrics {
             self.each((name, kind, help), |status| Some(value(status).to_string()));
         }
@@ -288,7 +288,7 @@ impl Page<'_> {
         self.each(waited, |status| Some(seconds_of_ms(status.data.writers_waited_ms)));
     }
 
-    fn of_journal<const N: usize>(&mut self, metrics: [(&str, Kind, &str, OfJournal); N]) {
+    fn of_journal<const N: usize>(&mut self, metrics: [Metric<JournalStatus, String>; N]) {
         for (name, kind, help, value) in metrics {
             self.each((name, kind, help), |status| status.journal.as_ref().map(value));
         }
