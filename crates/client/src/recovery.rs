@@ -32,6 +32,8 @@ pub const ATTACH: Procedure = recovery(3, "ATTACH");
 pub const RECOVERED: Procedure = recovery(4, "RECOVERED");
 /// DETACH.
 pub const DETACH: Procedure = recovery(5, "DETACH");
+/// All of them, by number.
+pub const ALL: [Procedure; 6] = [NULL, STATUS, SYNC, ATTACH, RECOVERED, DETACH];
 
 /// What a server says of how it acknowledges changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ fn procedures() -> impl Iterator<Item = (u32, u32)> {
     (0..22)
         .map(|number| (NFS3, number))
         .chain((0..3).map(|number| (nfsacl::NFSACL, number)))
-        .chain((0..6).map(|number| (recovery::RECOVERY, number)))
+        .chain(recovery::ALL.iter().map(|one| (recovery::RECOVERY, one.number)))
         .chain((1..6).map(|number| (mount::MOUNT, number)))
         .chain([(rpcbind::RPCBIND, 3)])
 }

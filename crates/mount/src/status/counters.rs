@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 use steadfast_client::recovery;
 use steadfast_client::{NFS3, Procedure, procedure};
 
-/// Procedures of the recovery program, by number.
-const RECOVERY: [Procedure; 3] = [recovery::NULL, recovery::STATUS, recovery::SYNC];
 /// The last row: procedures that have no row of their own.
 const OTHER: &str = "OTHER";
 
@@ -177,14 +175,14 @@ pub(crate) fn index_of(procedure: Procedure) -> usize {
     let number = procedure.number as usize;
     match procedure.program {
         NFS3 if number < nfs => number,
-        recovery::RECOVERY if number < RECOVERY.len() => nfs + number,
-        _ => nfs + RECOVERY.len(),
+        recovery::RECOVERY if number < recovery::ALL.len() => nfs + number,
+        _ => nfs + recovery::ALL.len(),
     }
 }
 
 impl Default for Counters {
     fn default() -> Self {
-        let rows = procedure::ALL.len() + RECOVERY.len() + 1;
+        let rows = procedure::ALL.len() + recovery::ALL.len() + 1;
         Self {
             rows: (0..rows).map(|_| Row::default()).collect(),
             read_bytes: Count::default(),
@@ -220,8 +218,9 @@ impl Counters {
     /// The procedures that were called.
     pub(crate) fn procedures(&self) -> Vec<Counted> {
         let nfs = procedure::ALL.iter().map(|one| ("nfs", one.name));
-        let names =
-            nfs.chain(RECOVERY.iter().map(|one| ("recovery", one.name))).chain([("other", OTHER)]);
+        let names = nfs
+            .chain(recovery::ALL.iter().map(|one| ("recovery", one.name)))
+            .chain([("other", OTHER)]);
         let counted = |((program, name), row): ((&'static str, &'static str), &Row)| Counted {
             program,
             name,
@@ -281,7 +280,7 @@ mod tests {
 
     #[test]
     fn each_procedure_has_its_row() {
-        let all = procedure::ALL.iter().chain(&RECOVERY);
+        let all = procedure::ALL.iter().chain(&recovery::ALL);
         let mut indices: Vec<usize> = all.map(|one| index_of(*one)).collect();
         let strange = Procedure { program: NFS3, version: 3, number: 99, name: "STRANGE" };
         indices.push(index_of(strange));
