@@ -224,8 +224,9 @@ fn recoveries(text: &mut String, told: &RecoveriesStatus, now_unix_ms: u64) {
 /// What is pending after a flush, in one line.
 pub(super) fn not_flushed(flushed: &Flushed) -> String {
     let data = &flushed.data;
+    let what = if flushed.has_given_up { "not all of it was flushed" } else { "not flushed" };
     let mut text = format!(
-        "not flushed after {}: {} not sent, {} in flight, {} not committed",
+        "{what} after {}: {} not sent, {} in flight, {} not committed",
         time(flushed.took_ms),
         bytes(data.dirty_bytes),
         bytes(data.in_flight_bytes),
@@ -238,7 +239,7 @@ pub(super) fn not_flushed(flushed: &Flushed) -> String {
     for reason in &flushed.reasons {
         let _ = write!(text, "; {reason}");
     }
-    text + if data.refused_writes == 0 { "; nothing is lost, and it is tried on" } else { "" }
+    text + if flushed.has_given_up { "" } else { "; nothing is lost, and it is tried on" }
 }
 
 fn bytes(count: u64) -> String {
@@ -293,11 +294,22 @@ mod tests {
     fn what_is_pending_is_said_in_one_line() {
         let data = DataStatus { dirty_bytes: 2048, unstable_bytes: 5, ..DataStatus::default() };
         let reasons = vec!["the server does not answer".to_owned()];
-        let flushed = Flushed { is_done: false, took_ms: 2000, reasons, data, journal: None };
+        let mut flushed = Flushed {
+            is_done: false,
+            has_given_up: false,
+            took_ms: 2000,
+            reasons,
+            data,
+            journal: None,
+        };
         assert_eq!(
             not_flushed(&flushed),
             "not flushed after 2.000 s: 2.0 KiB not sent, 0 bytes in flight, 5 bytes not committed; \
              the server does not answer; nothing is lost, and it is tried on"
         );
+        flushed.has_given_up = true;
+        let told = not_flushed(&flushed);
+        assert!(told.starts_with("not all of it was flushed after 2.000 s: "), "{told}");
+        assert!(!told.contains("nothing is lost"), "{told}");
     }
 }

@@ -36,7 +36,8 @@ pub(super) fn keep(
     let Some(interval) = interval else { return once() };
     loop {
         if let Err(error) = once() {
-            eprintln!("{error:#}");
+            // Nobody may read it any more.
+            let _ = writeln!(io::stderr(), "{error:#}");
         }
         std::thread::sleep(interval);
     }

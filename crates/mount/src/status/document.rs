@@ -39,6 +39,8 @@ pub struct Flushed {
     pub is_done: bool,
     /// How long it took.
     pub took_ms: u64,
+    /// Something was given up meanwhile: the server has refused it, or it is in a conflict file.
+    pub has_given_up: bool,
     /// Why it is not done.
     pub reasons: Vec<String>,
     /// What is still pending.

@@ -70,6 +70,7 @@ impl Subject {
         }
         Flushed {
             is_done: is_done && refused == 0 && conflicts == 0,
+            has_given_up: refused > 0 || conflicts > 0,
             took_ms: milliseconds(begun.elapsed()),
             reasons,
             data: self.data(),
