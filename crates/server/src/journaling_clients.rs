@@ -17,6 +17,7 @@ use steadfast_shares::ShareId;
 use steadfast_sys::durable_file;
 
 use crate::error::{StartError, Tried};
+use crate::written_name::{read_name, write_name};
 
 const FILE: &str = "journaling-clients";
 const VERIFIER: &str = "verifier ";
@@ -40,14 +41,7 @@ impl List {
                 let _ = write!(text, "{byte:02x}");
             }
             let _ = write!(text, " {} ", client.address);
-            // Spaces and what is not ASCII are written as `%` and two digits.
-            for byte in &client.name {
-                if byte.is_ascii_graphic() && *byte != b'%' {
-                    text.push(char::from(*byte));
-                } else {
-                    let _ = write!(text, "%{byte:02x}");
-                }
-            }
+            write_name(&mut text, &client.name);
             text.push('\n');
         }
         text
@@ -90,17 +84,7 @@ fn client_of_line(line: &str) -> Option<JournalingClient> {
         *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
     }
     let address = words.next()?.parse().ok()?;
-    let mut name = Vec::new();
-    let mut bytes = words.next()?.bytes();
-    while let Some(byte) = bytes.next() {
-        let byte = if byte == b'%' {
-            let digits = [bytes.next()?, bytes.next()?];
-            u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-        } else {
-            byte
-        };
-        name.push(byte);
-    }
+    let name = read_name(words.next()?)?;
     Some(JournalingClient { share, journal, address, name })
 }
 

@@ -39,6 +39,7 @@ mod server;
 mod shares;
 mod starting;
 mod state_directory;
+mod written_name;
 
 pub use configuration::{
     Base, Configuration, ReadBase, Settings, StartOptions, directory_problem, read_file,
