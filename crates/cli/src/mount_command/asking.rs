@@ -23,14 +23,14 @@ const ASKED_AT_ONCE: usize = 64;
 pub(crate) enum MountAction {
     /// Tell how mounts are: connections, calls, data on its way, the journal and recoveries.
     ///
-    /// Asks the processes of the mounts, and neither the servers nor the kernel: it takes less than a second though
-    /// a server is gone. Root may ask about all mounts, others about their own. Exit status: 0 told, 1 a mount
+    /// Reads the kernel's list of mounts, asks their processes, and no server: each mount has less than a second to
+    /// answer, and can though its server is gone. Root may ask about all mounts, others about their own. Exit status: 0 told, 1 a mount
     /// does not answer or nothing is mounted there, 2 wrong usage.
     Status(StatusArguments),
     /// Make everything that was written so far stable at the server.
     ///
-    /// Ends when the server has it on stable storage, and it has left the journal. Exit status: 0 done, 1 not done:
-    /// says what is still pending and why, and nothing is lost; 2 wrong usage.
+    /// Ends when the server has it on stable storage, and it has left the journal. Exit status: 0 done, 1 not done
+    /// (the mount goes on trying), or data was given up: the message says which; 2 wrong usage.
     Flush(FlushArguments),
 }
 

@@ -1,4 +1,4 @@
-//! The token that lets in who comes by TCP: in a file that its owner alone may read.
+//! The token that lets in who comes by TCP: in a file that not everybody may read.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -77,7 +77,7 @@ pub fn read_of_file(path: &Path) -> io::Result<Arc<str>> {
     file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
     let token = text.trim();
     if token.len() < TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return refused("has no token of 32 letters or more in one line: openssl rand -hex 32");
+        return refused("has no token of 32 characters or more in one line: openssl rand -hex 32");
     }
     Ok(token.into())
 }

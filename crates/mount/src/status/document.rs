@@ -52,7 +52,7 @@ pub struct Flushed {
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MountStatus {
-    /// The server as it was named, and its address.
+    /// The server as it was named.
     pub server: String,
     /// The address that calls go to.
     pub address: String,

@@ -29,7 +29,7 @@ pub struct MountPoint {
     pub user: u32,
 }
 
-/// All that are mounted, in the order in which they were, those below others first.
+/// All that are mounted, in the order of the kernel's list: a mount before those on top of it.
 ///
 /// # Errors
 /// When the kernel's list cannot be read.

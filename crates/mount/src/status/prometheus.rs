@@ -361,6 +361,12 @@ impl Page<'_> {
             ("conflicts_total", Counter, "Changes that could not be made again.", |it| {
                 it.recoveries.conflicts.to_string()
             }),
+            ("conflicts_at_mount", Gauge, "The same of what an earlier mount had left.", |it| {
+                it.recoveries.conflicts_at_mount.to_string()
+            }),
+            ("records_sent_at_mount", Gauge, "Changes that an earlier mount had left.", |it| {
+                it.recoveries.records_sent_at_mount.to_string()
+            }),
         ]);
     }
 }
