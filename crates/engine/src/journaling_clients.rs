@@ -84,6 +84,8 @@ struct Known {
     stage: Stage,
     connections: VecDeque<Origin>,
     heard_ms: u64,
+    /// When it began to bring back.
+    came_ms: u64,
 }
 
 #[derive(Debug)]
@@ -170,6 +172,9 @@ impl JournalingClients {
                 (false, true) => Stage::Awaited,
                 (false, false) => Stage::Served,
             };
+            if stage == Stage::Missed && !is_given_up {
+                record.give_up(client.share, &client.journal);
+            }
             if stage == Stage::Awaited {
                 let deadline_ms = now_ms.saturating_add(wait_ms);
                 let wait = Wait { began_ms: now_ms, deadline_ms, patience_ms: wait_ms };
@@ -181,6 +186,7 @@ impl JournalingClients {
                 stage,
                 connections: VecDeque::new(),
                 heard_ms: now_ms,
+                came_ms: now_ms,
             };
             table.clients.insert((client.share, client.journal), known);
         }
@@ -250,6 +256,7 @@ impl JournalingClients {
             stage: Stage::Served,
             connections: VecDeque::new(),
             heard_ms: now_ms,
+            came_ms: now_ms,
         });
         (known.address, known.heard_ms) = (client.address, now_ms);
         known.connections.retain(|other| *other != from);
@@ -258,7 +265,7 @@ impl JournalingClients {
         }
         known.connections.push_back(from);
         match known.stage {
-            Stage::Awaited => known.stage = Stage::Recovers,
+            Stage::Awaited => (known.stage, known.came_ms) = (Stage::Recovers, now_ms),
             // Others were not served without it: it has its turn as they had.
             Stage::Missed => known.stage = Stage::Served,
             Stage::Recovers | Stage::Served => {}
@@ -270,15 +277,13 @@ impl JournalingClients {
     /// A client has brought back what was lost, if anything was. Only who has said on this connection that it
     /// is this client can say so.
     ///
-    /// False if nobody has said so here.
+    /// False if nobody has said so here, or it was given up.
     pub(crate) fn recovered(&self, share: ShareId, journal: &JournalId, from: Origin) -> bool {
         let mut table = self.table.lock();
         match table.clients.get_mut(&(share, *journal)) {
-            Some(known) if known.connections.contains(&from) => {
-                // Who was given up is recorded again when it says once more who it is.
-                if known.stage == Stage::Recovers {
-                    known.stage = Stage::Served;
-                }
+            // Who was given up has to say again who it is, and is recorded by that.
+            Some(known) if known.stage != Stage::Missed && known.connections.contains(&from) => {
+                known.stage = Stage::Served;
             }
             _ => return false,
         }
@@ -341,17 +346,24 @@ impl JournalingClients {
             else {
                 continue;
             };
-            if !is_served(share) {
+            let is_served = is_served(share);
+            if !is_served {
                 *deadline_ms = now_ms.saturating_add(*patience_ms);
             }
-            let is_over = now_ms.saturating_sub(*began_ms) >= WAIT_MAX_MS;
-            let has_come_too_late = now_ms >= *deadline_ms;
+            // One that is not served any more has an end, too.
+            let is_too_late =
+                now_ms >= *deadline_ms || now_ms.saturating_sub(*began_ms) >= WAIT_MAX_MS;
             let mut missed = Vec::new();
             for (journal, known) in table.of_share(share) {
+                if !is_served {
+                    // Nobody can be heard.
+                    known.heard_ms = now_ms;
+                }
                 let is_missed = match known.stage {
-                    Stage::Awaited => has_come_too_late,
+                    Stage::Awaited => is_too_late,
                     Stage::Recovers => {
-                        is_over || now_ms.saturating_sub(known.heard_ms) >= SILENCE_MS
+                        now_ms.saturating_sub(known.came_ms) >= WAIT_MAX_MS
+                            || now_ms.saturating_sub(known.heard_ms) >= SILENCE_MS
                     }
                     Stage::Served | Stage::Missed => false,
                 };
@@ -516,6 +528,12 @@ mod tests {
         assert_eq!(all.expire(500_000, |_| false), vec![]);
         assert_eq!(all.expire(589_999, |_| true), vec![]);
         assert_eq!(all.expire(590_000, |_| true), [client(1)]);
+        let (all, _) = after_a_crash(&[1], 90_000);
+        assert_eq!(all.expire(WAIT_MAX_MS - 1, |_| false), vec![]);
+        assert_eq!(all.attach(&client(1), connection(1), WAIT_MAX_MS - 1), Attached::WaitedFor);
+        assert_eq!(all.expire(WAIT_MAX_MS, |_| true), vec![], "it has just come");
+        let (all, _) = after_a_crash(&[1], 90_000);
+        assert_eq!(all.expire(WAIT_MAX_MS, |_| false), [client(1)], "the share is gone");
     }
 
     #[test]
@@ -524,7 +542,7 @@ mod tests {
         let recorded = vec![(client(1), false)];
         assert_eq!(all.take_up(recorded, Arc::clone(&words) as _, true, (0, 0)), 0);
         assert!(!all.is_waiting(SHARE) && all.counts().missed == 1);
-        assert_eq!(*words.0.lock(), ["all recovered"], "nothing more is to come");
+        assert_eq!(*words.0.lock(), ["give up 1", "all recovered"]);
     }
 
     #[test]

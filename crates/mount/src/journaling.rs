@@ -115,7 +115,8 @@ impl Journaling {
         }
         if recovered.pending_records > 0 {
             tracing::info!(records = recovered.pending_records, "the journal is replayed");
-            let mut replay = || self.replay_now(server, &HashSet::new(), &mut Carried::default());
+            let mut replay =
+                |carried: &mut Carried| self.replay_now(server, &HashSet::new(), carried);
             let replayed = replay_again(&mut replay)?.report;
             report(&replayed);
             let mut history = self.history.lock();

@@ -139,21 +139,19 @@ impl Recovery {
             return Ok(None);
         }
         let losses = server.link.losses();
-        let mut is_known_here = true;
-        for _ in 0..=2 * server.link.connection_count() {
-            // Each call goes by the next connection.
-            let told =
-                server.call_for_recovery(losses, &self.identity, Patience::default(), |nfs| {
-                    if is_known_here {
-                        nfs.recovery_done(&self.root, self.journal)
-                    } else {
-                        self.ask(nfs).map(|status| status.verifier)
-                    }
-                });
-            match told {
-                Ok(verifier) if is_known_here => return Ok(Some(verifier)),
-                Ok(_) => is_known_here = true,
-                Err(error) if error.status() == Some(NfsStat3::Inval) => is_known_here = false,
+        let patience = Patience::default();
+        for is_known in [true, false] {
+            if !is_known {
+                // Each call goes by the next connection.
+                for _ in 0..server.link.connection_count() {
+                    let ask = |nfs: &mut Nfs3Client<_>| self.ask(nfs);
+                    server.call_for_recovery(losses, &self.identity, patience, ask)?;
+                }
+            }
+            let tell = |nfs: &mut Nfs3Client<_>| nfs.recovery_done(&self.root, self.journal);
+            match server.call_for_recovery(losses, &self.identity, patience, tell) {
+                Ok(verifier) => return Ok(Some(verifier)),
+                Err(error) if error.status() == Some(NfsStat3::Inval) => {}
                 // It has nothing (any more) that it could wait for.
                 Err(error) if error.is_unavailable() || error.status().is_some() => break,
                 Err(error) => return Err(error),
@@ -418,7 +416,12 @@ impl Recoverer {
             // Others may have changed what an earlier attempt has.
             carried.forget_doubts();
         }
-        let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight, carried)?;
+        let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight, carried);
+        if replayed.is_err() && !status.is_waited_for {
+            // Others are served beside this attempt.
+            carried.forget_doubts();
+        }
+        let replayed = replayed?;
         for (old, new) in &replayed.report.made_again {
             self.nodes.rename_handle(&FileHandle(old.clone()), FileHandle(new.clone()));
         }

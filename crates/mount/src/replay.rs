@@ -122,11 +122,13 @@ pub(crate) fn replay(
 
 /// Does it again if the server has restarted.
 pub(crate) fn replay_again(
-    replay: &mut dyn FnMut() -> Result<Replayed, ReplayError>,
+    replay: &mut dyn FnMut(&mut Carried) -> Result<Replayed, ReplayError>,
 ) -> Result<Replayed, ReplayError> {
+    let mut carried = Carried::default();
     for _ in 0..RESTARTS_MAX {
-        match replay() {
-            Err(ReplayError::Restarted) => {}
+        match replay(&mut carried) {
+            // Nobody knows who was served first.
+            Err(ReplayError::Restarted) => carried.forget_doubts(),
             replayed => return replayed,
         }
     }
@@ -182,8 +184,8 @@ pub fn replay_journal(
         unanswered: &HashSet::new(),
         patience: Patience::default(),
     };
-    let report = replay_again(&mut || {
-        replay(&journal, &connected.server, &replaying, &mut Carried::default(), progress)
+    let report = replay_again(&mut |carried| {
+        replay(&journal, &connected.server, &replaying, carried, progress)
     });
     if let (Ok(_), Some(recovery)) = (&report, recovery) {
         if let Err(error) = recovery.tell_recovered(&connected.server) {

@@ -487,8 +487,8 @@ fn tell_missed(engine: &Engine, client: &JournalingClient) {
         share,
         client = %client.address,
         name = %String::from_utf8_lossy(&client.name).escape_debug(),
-        "a client with a journal has not come, and is not waited for any longer: what it was promised before \
-         the crash is missing until it comes"
+        "a client with a journal did not come, or did not finish, and is not waited for any longer: what it was \
+         promised before the crash is missing until it comes"
     );
 }
 
