@@ -15,6 +15,7 @@ use crate::doctor_command;
 use crate::journal_commands::JournalArguments;
 use crate::mount_command;
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
+use crate::status_command;
 use crate::tune_command;
 
 /// Where the configuration is looked for when nobody says where it is.
@@ -59,6 +60,12 @@ pub(crate) enum Command {
     ///
     /// Exit status: 0 done, 1 not done, 2 wrong usage.
     Tune(tune_command::TuneArguments),
+    /// Tell how the server is, on one screen: whether it serves, its shares, clients, log and disks, and what to
+    /// do next.
+    ///
+    /// Answers within 10 s, though a disk hangs. Exit status: 0 fine, 1 warning, 2 critical: it does not serve, or
+    /// not all of it; 3 not known, or wrong usage.
+    Status(status_command::StatusArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
     /// Watch the calls of any NFS server or client by capturing packets: by operation, client, user, server and
@@ -106,6 +113,9 @@ pub(crate) enum Command {
     /// Asks the system's name service switch for the server, which starts it by itself.
     #[command(hide = true)]
     NamesHelper,
+    /// Asks one file system for its size, for `status`, which must not hang with it.
+    #[command(hide = true)]
+    DiskUsage(status_command::DiskUsageArguments),
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 //!
 //! `serve` ([`serve`]) makes a configuration of what was typed ([`arguments`]) and what the
 //! configuration file says ([`serve::wanted`]), starts a server ([`steadfast_server`]) and waits for
-//! signals. `statistics` ([`statistics`]), `clients` ([`client_commands`]), `log` ([`log_commands`]), `share` and those that go with it
+//! signals. `status` ([`status_command`]), `statistics` ([`statistics`]), `clients` ([`client_commands`]), `log` ([`log_commands`]), `share` and those that go with it
 //! ([`share_commands`]) ask a running server ([`steadfast_control::Client`]). `journal`
 //! ([`journal_commands`]) looks after the journal of a mount. `bench` is `steadfast-bench`'s, `watch`
 //! [`steadfast_observe::watch`]'s. Exit status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not
@@ -28,6 +28,7 @@ mod serve;
 mod server_place;
 mod share_commands;
 mod statistics;
+mod status_command;
 mod tune_command;
 
 use std::io;
@@ -54,7 +55,11 @@ fn main() -> ExitCode {
     {
         return mount_command::run_helper(words);
     }
-    match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return wrong_usage(&error),
+    };
+    match arguments.command {
         Command::CheckConfig { file } => check_config::run(&file),
         // Takes signals by itself, before it starts threads.
         Command::Bench(arguments) => match arguments.run() {
@@ -66,6 +71,9 @@ fn main() -> ExitCode {
         // Its exit status is that of the worst finding.
         Command::Doctor(arguments) => doctor_command::run(&arguments),
         Command::Tune(arguments) => outcome(tune_command::run(&arguments)),
+        // Its exit status is for monitoring.
+        Command::Status(arguments) => status_command::run(&arguments),
+        Command::DiskUsage(arguments) => outcome(status_command::print_usage(&arguments.directory)),
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
         Command::Clients(arguments) => outcome(client_commands::run(&arguments)),
         Command::Log(arguments) => outcome(log_commands::run(&arguments)),
@@ -102,6 +110,20 @@ fn main() -> ExitCode {
 /// What the hidden command does that the server starts: answers its questions.
 fn help() -> io::Result<()> {
     helper::serve(io::stdin().lock(), io::stdout().lock())
+}
+
+/// Tells what clap has to say: help, the version, or what is wrong.
+fn wrong_usage(error: &clap::Error) -> ExitCode {
+    // Nobody may be reading.
+    let _ = error.print();
+    let is_status = std::env::args_os().nth(1).is_some_and(|word| word == "status");
+    match u8::try_from(error.exit_code()) {
+        Ok(0) => ExitCode::SUCCESS,
+        // For monitoring, 2 would mean that the server does not serve.
+        _ if is_status => ExitCode::from(status_command::WRONG_USAGE),
+        Ok(status) => ExitCode::from(status),
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
 fn failed(what: &str) -> ExitCode {

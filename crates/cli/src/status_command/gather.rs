@@ -1,0 +1,182 @@
+//! Asks a server for all that its status is made of, side by side, and waits for [`PATIENCE`] in all.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::de::DeserializeOwned;
+use steadfast_control::api::SharePage;
+use steadfast_control::clients::ClientsReport;
+use steadfast_control::intent_log::LogReport;
+use steadfast_control::statistics::Statistics;
+use steadfast_control::{AskError, Client, Patience};
+
+use super::disks::{self, Disk};
+use crate::server_place::ServerPlace;
+use crate::share_commands::arguments::ServerChoice;
+
+/// How long the server has for all its answers. Its control interface answers within milliseconds unless
+/// a disk or a change of shares holds it up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Most faulty shares that are told by name.
+pub(super) const FAULTY_MAX: usize = 20;
+
+/// Shares whose directories say which disks are looked at.
+const SHARES_OF_DISKS: usize = 2000;
+
+/// What became of a question.
+#[derive(Debug)]
+pub(super) enum Answer<T> {
+    Told(T),
+    /// There was none within [`PATIENCE`].
+    Late,
+    Failed(AskError),
+}
+
+impl<T> Answer<T> {
+    pub(super) fn told(&self) -> Option<&T> {
+        match self {
+            Self::Told(value) => Some(value),
+            Self::Late | Self::Failed(_) => None,
+        }
+    }
+}
+
+/// All that was found out.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) statistics: Answer<Statistics>,
+    pub(super) log: Answer<LogReport>,
+    pub(super) clients: Answer<ClientsReport>,
+    pub(super) faulty: Answer<SharePage>,
+    /// The text that monitoring gets.
+    pub(super) metrics: Answer<String>,
+    pub(super) disks: Vec<Disk>,
+    /// Without an answer: the process that has the state directory all the same.
+    pub(super) owner: Option<u32>,
+    /// What is wrong with the configuration, one line a mistake.
+    pub(super) mistakes: Vec<String>,
+    pub(super) state_directory: String,
+}
+
+/// Asks.
+///
+/// # Errors
+/// When it is not known which server is meant, or there is no token to ask it with.
+pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
+    let place = ServerPlace::find(choice.config.as_deref(), choice.state_directory.as_deref())?;
+    let client = match choice.connect {
+        Some(address) => Client::connect_tcp(address, &place.state_directory)?,
+        None => Client::connect(&place.state_directory).or_at(place.control_socket.clone()),
+    };
+    let deadline = Instant::now() + PATIENCE;
+    let statistics = ask::<Statistics>(&client, "/v1/statistics");
+    let log = ask::<LogReport>(&client, "/v1/log");
+    let clients = ask::<ClientsReport>(&client, "/v1/clients");
+    let faulty = ask::<SharePage>(&client, &format!("/v1/shares?state=faulty&limit={FAULTY_MAX}"));
+    let shares = ask::<SharePage>(&client, &format!("/v1/shares?limit={SHARES_OF_DISKS}"));
+    let metrics = {
+        let client = client.clone();
+        begin(move || {
+            let bytes = client.ask("GET", "/metrics?format=prometheus", Patience::Short)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        })
+    };
+    let statistics = within(&statistics, deadline);
+    let log = within(&log, deadline);
+    let shares = within(&shares, deadline);
+    // The server's disks are not this host's if it is asked by TCP.
+    let disks = if choice.connect.is_none() && statistics.told().is_some() {
+        let logged = log.told().into_iter().flat_map(|log| &log.figures.file_systems);
+        let logged = logged.map(|one| one.path.as_str());
+        let served = shares.told().into_iter().flat_map(|page| &page.shares);
+        disks::usage(logged.chain(served.map(|share| share.directory.as_str())))
+    } else {
+        Vec::new()
+    };
+    let owner = match &statistics {
+        Answer::Failed(error) if error.is_without_server() => owner(&place.state_directory),
+        _ => None,
+    };
+    Ok(Gathered {
+        statistics,
+        log,
+        clients: within(&clients, deadline),
+        faulty: within(&faulty, deadline),
+        metrics: within(&metrics, deadline),
+        disks,
+        owner,
+        mistakes: place.mistakes,
+        state_directory: place.state_directory.display().to_string(),
+    })
+}
+
+type Pending<T> = Receiver<Result<T, AskError>>;
+
+fn ask<T: DeserializeOwned + Send + 'static>(client: &Client, route: &str) -> Pending<T> {
+    let (client, route) = (client.clone(), route.to_owned());
+    begin(move || client.get(&route))
+}
+
+/// Asks on a thread, which ends with the process: it sleeps at a socket, never at a disk.
+fn begin<T: Send + 'static>(
+    ask: impl FnOnce() -> Result<T, AskError> + Send + 'static,
+) -> Pending<T> {
+    let (sender, receiver) = channel();
+    // If there is no thread, the channel is closed, and there is no answer.
+    let _ = std::thread::Builder::new().spawn(move || {
+        // Nobody may be waiting any more.
+        let _ = sender.send(ask());
+    });
+    receiver
+}
+
+fn within<T>(pending: &Pending<T>, deadline: Instant) -> Answer<T> {
+    match pending.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        Ok(Ok(value)) => Answer::Told(value),
+        Ok(Err(error)) => Answer::Failed(error),
+        Err(_) => Answer::Late,
+    }
+}
+
+/// The process that has locked a state directory, as the kernel tells: a server that starts or stops has no
+/// socket. The lock is looked up, not tried: a server that starts just now must get it.
+fn owner(state_directory: &Path) -> Option<u32> {
+    let path = state_directory.join("lock");
+    let inode = path.metadata().ok()?.ino();
+    // The server writes its process id into the file that it has locked.
+    let process = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    has_lock(process, inode, &locks).then_some(process)
+}
+
+/// Whether `/proc/locks` has a lock of this process on a file of this number. The device is not compared: the
+/// kernel tells another one here than stat(2) does on btrfs.
+fn has_lock(process: u32, inode: u64, locks: &str) -> bool {
+    let (process, inode) = (process.to_string(), format!(":{inode}"));
+    locks.lines().any(|line| {
+        // `1: FLOCK  ADVISORY  WRITE 812 fe:00:1234 0 EOF`; one that waits has `->` before its kind.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        matches!(words.as_slice(), [_, "FLOCK", _, _, owner, file, ..]
+            if *owner == process && file.ends_with(&inode))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_lock_is_found_and_who_waits_for_it_is_not() {
+        let line = "1: FLOCK  ADVISORY  WRITE 812 fe:00:1234 0 EOF\n";
+        assert!(has_lock(812, 1234, line));
+        assert!(!has_lock(812, 234, line));
+        assert!(!has_lock(81, 1234, line));
+        assert!(!has_lock(812, 1234, &line.replace("FLOCK", "-> FLOCK")));
+        assert!(!has_lock(812, 1234, &line.replace("FLOCK", "POSIX")));
+        assert!(!has_lock(812, 1234, "broken\n\n"));
+    }
+}

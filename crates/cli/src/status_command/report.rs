@@ -1,0 +1,592 @@
+//! What was gathered, judged: the document of `steadfast status --json`. A function of its input.
+
+use serde::{Deserialize, Serialize};
+use steadfast_control::AskError;
+use steadfast_control::clients::ClientsReport;
+use steadfast_control::intent_log::LogReport;
+
+use super::disks::Disk;
+use super::gather::{Answer, Gathered, PATIENCE};
+
+/// Of the document's form. A field may be added without another version.
+const VERSION: u32 = 1;
+/// Above this the log is nearly full, as the alert `SteadfastLogNearlyFull` has it.
+const LOG_FULL_PERCENT: u64 = 85;
+/// Above this a disk is nearly full.
+const DISK_FULL_PERCENT: u64 = 95;
+/// Shares are counted every second; older counts mean that a change of shares does not end.
+const SHARES_AGE_S: f64 = 60.0;
+/// Above this descriptors are nearly used up, as the alert `SteadfastDescriptorsNearlyUsedUp` has it.
+const DESCRIPTORS_PERCENT: f64 = 90.0;
+
+/// The worst of all warnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    Fine,
+    Warning,
+    /// Some clients are not served, or something is lost if nobody acts.
+    Critical,
+    /// It could not be found out.
+    Unknown,
+}
+
+impl Verdict {
+    pub(super) const fn exit_status(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::Warning => 1,
+            Self::Critical => 2,
+            Self::Unknown => 3,
+        }
+    }
+}
+
+/// Whether a server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Serving {
+    Yes,
+    /// There is none.
+    NotRunning,
+    /// A process has the state directory, and cannot be asked yet or any more.
+    StartingOrStopping,
+    NotAnswering,
+    Unknown,
+}
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Warning {
+    pub(super) severity: Verdict,
+    pub(super) what: String,
+    /// The command to type next.
+    pub(super) next: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Shares {
+    pub(super) enabled: u64,
+    pub(super) disabled: u64,
+    pub(super) draining: u64,
+    pub(super) faulty: u64,
+    /// The first of them, with the reason.
+    pub(super) faults: Vec<Fault>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Fault {
+    pub(super) path: String,
+    pub(super) why: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Clients {
+    /// Those that have files open or locked, or a session.
+    pub(super) with_state: u64,
+    /// Of these, those whose lease has expired.
+    pub(super) silent: u64,
+    pub(super) connections: u64,
+    /// Clients reclaim what a restart took from them, and new opens and locks wait.
+    pub(super) is_in_grace: bool,
+    /// Clients with a journal of what async shares acknowledge to them.
+    pub(super) journaling: u64,
+    /// Of these, those that have not come since a crash.
+    pub(super) awaited: u64,
+    /// Of these, those that bring back what the server had lost.
+    pub(super) recovering: u64,
+    /// Of these, those that did not come in time.
+    pub(super) missed: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Log {
+    /// `on`, `closing`, `off`, or `unmade`: no share needs one yet.
+    pub(super) phase: String,
+    pub(super) why: Option<String>,
+    pub(super) path: String,
+    pub(super) ring_bytes: u64,
+    pub(super) used_bytes: u64,
+    pub(super) waiting_replies: u64,
+    pub(super) faults: Vec<Fault>,
+    pub(super) set_aside_files: u64,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Report {
+    pub(super) version: u32,
+    pub(super) verdict: Verdict,
+    pub(super) serving: Serving,
+    /// Why it does not serve.
+    pub(super) why: Option<String>,
+    pub(super) program_version: Option<String>,
+    pub(super) process: Option<u32>,
+    pub(super) started_unix_ms: Option<u64>,
+    /// `None`, like the following: not known.
+    pub(super) shares: Option<Shares>,
+    pub(super) clients: Option<Clients>,
+    /// `None` also for a server without a log.
+    pub(super) log: Option<Log>,
+    pub(super) disks: Vec<Disk>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Report {
+    pub(super) fn of(gathered: &Gathered) -> Self {
+        let mut warnings = Warnings::default();
+        let (serving, why) = serving(gathered, &mut warnings);
+        let statistics = gathered.statistics.told();
+        let is_asked = serving == Serving::Yes;
+        let report = Self {
+            version: VERSION,
+            verdict: Verdict::Fine,
+            serving,
+            why,
+            program_version: statistics.map(|told| told.program_version.clone()),
+            process: statistics.map(|told| told.process).or(gathered.owner),
+            started_unix_ms: statistics.map(|told| told.started_unix_ms),
+            shares: is_asked.then(|| shares(gathered, &mut warnings)).flatten(),
+            clients: is_asked.then(|| clients(gathered, &mut warnings)).flatten(),
+            log: is_asked.then(|| log(gathered, &mut warnings)).flatten(),
+            disks: gathered.disks.clone(),
+            warnings: Vec::new(),
+        };
+        disks(&gathered.disks, &mut warnings);
+        if let Some(mistake) = gathered.mistakes.first() {
+            let what = format!("the configuration has a mistake: {mistake}");
+            warnings.add(Verdict::Warning, what, "steadfast check-config");
+        }
+        let mut warnings = warnings.0;
+        warnings.sort_by_key(|warning| std::cmp::Reverse(warning.severity));
+        let verdict = warnings.first().map_or(Verdict::Fine, |worst| worst.severity);
+        Self { verdict, warnings, ..report }
+    }
+}
+
+#[derive(Default)]
+struct Warnings(Vec<Warning>);
+
+impl Warnings {
+    fn add(&mut self, severity: Verdict, what: impl Into<String>, next: impl Into<String>) {
+        self.0.push(Warning { severity, what: what.into(), next: next.into() });
+    }
+
+    /// For an answer that is missing.
+    fn missing<T>(&mut self, answer: &Answer<T>, of: &str, next: &str) {
+        let what = match answer {
+            Answer::Told(_) => return,
+            Answer::Late => format!(
+                "the server tells nothing of its {of} within {} s: a disk may hang",
+                PATIENCE.as_secs()
+            ),
+            Answer::Failed(error) => format!("the server tells nothing of its {of}: {error}"),
+        };
+        self.add(Verdict::Warning, what, next);
+    }
+}
+
+fn serving(gathered: &Gathered, warnings: &mut Warnings) -> (Serving, Option<String>) {
+    let (serving, severity, why, next) = match &gathered.statistics {
+        Answer::Told(_) => return (Serving::Yes, None),
+        Answer::Late => (
+            Serving::NotAnswering,
+            Verdict::Critical,
+            format!("the server has not answered within {} s", PATIENCE.as_secs()),
+            "journalctl -u steadfast -n 50",
+        ),
+        Answer::Failed(error) if error.is_without_server() => match gathered.owner {
+            Some(process) => (
+                Serving::StartingOrStopping,
+                Verdict::Critical,
+                format!(
+                    "process {process} has the state directory {} and no control socket: it starts, which \
+                     includes the recovery after a crash, or stops",
+                    gathered.state_directory
+                ),
+                "journalctl -u steadfast -n 50",
+            ),
+            None => (
+                Serving::NotRunning,
+                Verdict::Critical,
+                error.to_string(),
+                "systemctl status steadfast",
+            ),
+        },
+        Answer::Failed(error @ AskError::NotPermitted(_)) => {
+            (Serving::Unknown, Verdict::Unknown, error.to_string(), "sudo steadfast status")
+        }
+        Answer::Failed(error) => {
+            (Serving::Unknown, Verdict::Unknown, error.to_string(), "journalctl -u steadfast -n 50")
+        }
+    };
+    warnings.add(severity, why.clone(), next);
+    (serving, Some(why))
+}
+
+/// The value of a sample in Prometheus' text format, named with its labels.
+fn sample(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// A sample that is a count.
+fn count(text: &str, name: &str) -> Option<u64> {
+    sample(text, name).map(|value| value as u64)
+}
+
+fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
+    warnings.missing(&gathered.faulty, "faulty shares", "steadfast share list --state faulty");
+    warnings.missing(&gathered.metrics, "counts", "steadfast statistics --prometheus");
+    let metrics = gathered.metrics.told()?;
+    let of = |state: &str| count(metrics, &format!("steadfast_shares{{state=\"{state}\"}}"));
+    let faulty = gathered.faulty.told().into_iter().flat_map(|page| &page.shares);
+    let shares = Shares {
+        enabled: of("enabled")?,
+        disabled: of("disabled")?,
+        draining: of("draining")?,
+        faulty: of("faulty")?,
+        faults: faulty
+            .map(|share| Fault {
+                path: share.path.clone(),
+                why: share.why.clone().unwrap_or_default(),
+            })
+            .collect(),
+    };
+    for share in &shares.faults {
+        let what = format!("the share {} is not served: {}", share.path, share.why);
+        warnings.add(
+            Verdict::Critical,
+            what,
+            format!("steadfast share show {}", word(&share.path)),
+        );
+    }
+    let more = shares.faulty.saturating_sub(shares.faults.len() as u64);
+    if more > 0 {
+        let what = format!("{more} other shares are faulty");
+        warnings.add(Verdict::Critical, what, "steadfast share list --state faulty");
+    }
+    if shares == Shares::default() {
+        let what = "nothing is shared";
+        warnings.add(Verdict::Warning, what, "steadfast share add DIR --client 10.0.0.0/8");
+    }
+    if sample(metrics, "steadfast_shares_age_seconds").is_some_and(|age| age > SHARES_AGE_S) {
+        let what = "a change of shares does not end: it waits for a disk that hangs";
+        warnings.add(Verdict::Warning, what, "journalctl -u steadfast -n 50");
+    }
+    let open = sample(metrics, "steadfast_process_open_fds");
+    let most = sample(metrics, "steadfast_process_max_fds");
+    if let (Some(open), Some(most)) = (open, most)
+        && open > most * DESCRIPTORS_PERCENT / 100.0
+    {
+        let what = format!("{open} of {most} descriptors are used");
+        warnings.add(Verdict::Warning, what, "systemctl edit steadfast   # raise LimitNOFILE");
+    }
+    Some(shares)
+}
+
+/// A path as a word of a shell.
+fn word(path: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
+    if !path.is_empty() && path.chars().all(is_plain) {
+        return path.to_owned();
+    }
+    format!("'{}'", path.replace('\'', "'\\''"))
+}
+
+fn clients(gathered: &Gathered, warnings: &mut Warnings) -> Option<Clients> {
+    warnings.missing(&gathered.clients, "clients", "steadfast clients");
+    let told: &ClientsReport = gathered.clients.told()?;
+    let metrics = gathered.metrics.told()?;
+    let statistics = gathered.statistics.told()?;
+    let of = |name: &str| count(metrics, name).unwrap_or(0);
+    let clients = Clients {
+        with_state: told.total as u64,
+        silent: told.clients.iter().filter(|one| one.state == "courteous").count() as u64,
+        connections: statistics.server.get("connections").copied().unwrap_or(0),
+        is_in_grace: told.is_in_grace,
+        journaling: of("steadfast_journaling_clients"),
+        awaited: of("steadfast_journaling_clients_awaited"),
+        recovering: of("steadfast_journaling_clients_recovering"),
+        missed: of("steadfast_journaling_clients_missed"),
+    };
+    if clients.is_in_grace {
+        let what = "after a restart clients reclaim what they had: new opens and locks wait, 90 s as a rule";
+        warnings.add(Verdict::Warning, what, "steadfast clients");
+    }
+    let coming = clients.awaited.saturating_add(clients.recovering);
+    if coming > 0 {
+        let what = format!(
+            "{coming} clients with a journal have not brought back yet what a crash took: nobody else is \
+             served on their shares"
+        );
+        warnings.add(Verdict::Warning, what, "journalctl -u steadfast -n 50");
+    }
+    if clients.missed > 0 {
+        let what = format!(
+            "{} clients with a journal did not come in time after a crash: what they were promised is missing",
+            clients.missed
+        );
+        warnings.add(Verdict::Critical, what, "steadfast journal replay   # on the client");
+    }
+    Some(clients)
+}
+
+fn log(gathered: &Gathered, warnings: &mut Warnings) -> Option<Log> {
+    const NEXT: &str = "steadfast log status";
+    let told: &LogReport = match &gathered.log {
+        Answer::Told(told) => told,
+        // It was configured so.
+        Answer::Failed(AskError::Refused { .. }) => return None,
+        answer => {
+            warnings.missing(answer, "log", NEXT);
+            return None;
+        }
+    };
+    let is_unmade = gathered
+        .metrics
+        .told()
+        .and_then(|metrics| sample(metrics, "steadfast_log_phase{phase=\"unmade\"}"))
+        .is_some_and(|value| value > 0.0);
+    let figures = &told.figures;
+    let faulty = figures
+        .file_systems
+        .iter()
+        .filter_map(|one| Some(Fault { path: one.path.clone(), why: one.fault.clone()? }));
+    let log = Log {
+        phase: if is_unmade { "unmade".to_owned() } else { figures.phase.clone() },
+        why: figures.why.clone(),
+        path: told.path.clone(),
+        ring_bytes: figures.ring_bytes,
+        used_bytes: figures.used_bytes,
+        waiting_replies: figures.parked,
+        faults: faulty.collect(),
+        set_aside_files: told.set_aside.len() as u64,
+    };
+    let why = log.why.as_deref().unwrap_or("it is being emptied");
+    match log.phase.as_str() {
+        // It was left since it must be, and cannot be emptied: changes wait.
+        "closing" if log.why.is_some() => {
+            warnings.add(Verdict::Critical, format!("changes wait for the log: {why}"), NEXT);
+        }
+        "closing" | "off" => {
+            let what = format!("the log is not used, which is slower and as safe: {why}");
+            warnings.add(Verdict::Warning, what, "steadfast log enable");
+        }
+        _ => {}
+    }
+    for fault in &log.faults {
+        let what = format!("the file system of {} takes no changes: {}", fault.path, fault.why);
+        warnings.add(Verdict::Critical, what, NEXT);
+    }
+    if log.set_aside_files > 0 {
+        let what = format!(
+            "{} files of changes wait for file systems that are not there or could not be recovered",
+            log.set_aside_files
+        );
+        warnings.add(Verdict::Critical, what, NEXT);
+    }
+    if let Some(why) = &told.set_aside_fault {
+        let what = format!("it is not known which changes are set aside: {why}");
+        warnings.add(Verdict::Warning, what, NEXT);
+    }
+    if log.ring_bytes > 0 && percent(log.used_bytes, log.ring_bytes) > LOG_FULL_PERCENT {
+        let what = format!("the log is {} % full", percent(log.used_bytes, log.ring_bytes));
+        warnings.add(Verdict::Warning, what, "steadfast doctor");
+    }
+    Some(log)
+}
+
+fn disks(disks: &[Disk], warnings: &mut Warnings) {
+    for disk in disks {
+        let next = format!("df -h {}", word(&disk.path));
+        if let Some(why) = &disk.why {
+            // df would hang, too.
+            warnings.add(
+                Verdict::Critical,
+                format!("the disk at {}: {why}", disk.path),
+                "dmesg -T | tail",
+            );
+        } else if disk.total_bytes > 0 && disk.available_bytes == 0 {
+            warnings.add(Verdict::Critical, format!("the disk at {} is full", disk.path), next);
+        } else if disk.used_percent() > DISK_FULL_PERCENT {
+            let what = format!("the disk at {} is {} % full", disk.path, disk.used_percent());
+            warnings.add(Verdict::Warning, what, next);
+        }
+    }
+}
+
+impl Disk {
+    pub(super) fn used_percent(&self) -> u64 {
+        percent(self.total_bytes.saturating_sub(self.available_bytes), self.total_bytes)
+    }
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    (u128::from(part) * 100 / u128::from(whole.max(1))) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use steadfast_control::api::SharePage;
+    use steadfast_control::intent_log::{AsideReport, FileSystemFigures, LogFigures};
+    use steadfast_control::statistics::Statistics;
+
+    use super::*;
+
+    const METRICS: &str = "# TYPE steadfast_shares gauge\nsteadfast_shares{state=\"enabled\"} 3\n\
+        steadfast_shares{state=\"disabled\"} 1\nsteadfast_shares{state=\"faulty\"} 0\n\
+        steadfast_shares{state=\"draining\"} 0\nsteadfast_shares_age_seconds 0.5\n\
+        steadfast_journaling_clients 2\nsteadfast_journaling_clients_awaited 0\n\
+        steadfast_process_open_fds 10\nsteadfast_process_max_fds 100\n";
+
+    fn healthy() -> Gathered {
+        Gathered {
+            statistics: Answer::Told(Statistics { process: 7, ..Statistics::default() }),
+            log: Answer::Told(LogReport {
+                figures: LogFigures {
+                    phase: "on".to_owned(),
+                    ring_bytes: 100,
+                    used_bytes: 10,
+                    ..LogFigures::default()
+                },
+                ..LogReport::default()
+            }),
+            clients: Answer::Told(ClientsReport::default()),
+            faulty: Answer::Told(SharePage::default()),
+            metrics: Answer::Told(METRICS.to_owned()),
+            disks: vec![Disk {
+                path: "/srv".to_owned(),
+                total_bytes: 100,
+                available_bytes: 50,
+                why: None,
+            }],
+            owner: None,
+            mistakes: Vec::new(),
+            state_directory: "/state".to_owned(),
+        }
+    }
+
+    fn log(change: impl FnOnce(&mut LogReport)) -> Gathered {
+        let mut gathered = healthy();
+        if let Answer::Told(log) = &mut gathered.log {
+            change(log);
+        }
+        gathered
+    }
+
+    fn metrics(from: &str, to: &str) -> Gathered {
+        assert!(METRICS.contains(from), "{from}");
+        Gathered { metrics: Answer::Told(METRICS.replace(from, to)), ..healthy() }
+    }
+
+    fn disk(available_bytes: u64, why: Option<&str>) -> Gathered {
+        let mut gathered = healthy();
+        gathered.disks[0].available_bytes = available_bytes;
+        gathered.disks[0].why = why.map(str::to_owned);
+        gathered
+    }
+
+    #[test]
+    fn a_healthy_server_gets_no_warning() {
+        let report = Report::of(&healthy());
+        assert_eq!((report.verdict, report.serving), (Verdict::Fine, Serving::Yes));
+        assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+        let shares = report.shares.expect("counted");
+        assert_eq!((shares.enabled, shares.disabled), (3, 1));
+        assert_eq!(report.clients.expect("counted").journaling, 2);
+    }
+
+    #[test]
+    fn each_trouble_has_its_severity_and_a_command() {
+        let nobody = || Answer::Failed(AskError::NoServer(PathBuf::from("/state")));
+        let refused = Answer::Failed(AskError::NotPermitted(PathBuf::from("/state/control.sock")));
+        let fault = FileSystemFigures {
+            path: "/srv".to_owned(),
+            fault: Some("EIO".to_owned()),
+            ..FileSystemFigures::default()
+        };
+        let in_grace = ClientsReport { is_in_grace: true, ..ClientsReport::default() };
+        let cases = vec![
+            (Gathered { statistics: nobody(), ..healthy() }, Verdict::Critical, "no server runs"),
+            (
+                Gathered { statistics: nobody(), owner: Some(9), ..healthy() },
+                Verdict::Critical,
+                "process 9",
+            ),
+            (Gathered { statistics: Answer::Late, ..healthy() }, Verdict::Critical, "within 5 s"),
+            (Gathered { statistics: refused, ..healthy() }, Verdict::Unknown, "not allowed"),
+            (Gathered { faulty: Answer::Late, ..healthy() }, Verdict::Warning, "faulty shares"),
+            (Gathered { log: Answer::Late, ..healthy() }, Verdict::Warning, "its log"),
+            (
+                Gathered { clients: Answer::Told(in_grace), ..healthy() },
+                Verdict::Warning,
+                "reclaim",
+            ),
+            (metrics("clients_awaited 0", "clients_awaited 1"), Verdict::Warning, "brought back"),
+            (metrics("clients_awaited 0", "clients_missed 1"), Verdict::Critical, "in time"),
+            (metrics("faulty\"} 0", "faulty\"} 2"), Verdict::Critical, "2 other shares"),
+            (metrics("age_seconds 0.5", "age_seconds 61"), Verdict::Warning, "does not end"),
+            (metrics("open_fds 10", "open_fds 91"), Verdict::Warning, "descriptors"),
+            (log(|log| log.figures.phase = "off".to_owned()), Verdict::Warning, "not used"),
+            (
+                log(|log| {
+                    log.figures.phase = "closing".to_owned();
+                    log.figures.why = Some("it broke".to_owned());
+                }),
+                Verdict::Critical,
+                "it broke",
+            ),
+            (log(|log| log.figures.used_bytes = 86), Verdict::Warning, "86 % full"),
+            (log(|log| log.figures.file_systems.push(fault)), Verdict::Critical, "EIO"),
+            (
+                log(|log| log.set_aside.push(AsideReport::default())),
+                Verdict::Critical,
+                "could not be recovered",
+            ),
+            (disk(4, None), Verdict::Warning, "96 % full"),
+            (disk(0, None), Verdict::Critical, "is full"),
+            (disk(50, Some("no answer")), Verdict::Critical, "no answer"),
+            (
+                Gathered { mistakes: vec!["f:1:1: no".to_owned()], ..healthy() },
+                Verdict::Warning,
+                "f:1:1: no",
+            ),
+        ];
+        for (gathered, verdict, part) in cases {
+            let report = Report::of(&gathered);
+            assert_eq!(report.verdict, verdict, "{part}: {:?}", report.warnings);
+            let first = report.warnings.first().expect("a warning");
+            assert!(first.what.contains(part) && !first.next.is_empty(), "{part}: {first:?}");
+            assert_eq!(report.warnings.len(), 1, "{part}: {:?}", report.warnings);
+        }
+    }
+
+    #[test]
+    fn a_log_that_nobody_needs_yet_or_that_is_not_wanted_is_no_trouble() {
+        let unmade = metrics(
+            "steadfast_shares_age_seconds",
+            "steadfast_log_phase{phase=\"unmade\"} 1\nsteadfast_shares_age_seconds",
+        );
+        let mut report = Report::of(&Gathered {
+            log: log(|log| log.figures.phase = "off".to_owned()).log,
+            ..unmade
+        });
+        assert_eq!(
+            (report.verdict, report.log.take().expect("a log").phase),
+            (Verdict::Fine, "unmade".to_owned())
+        );
+        let refused =
+            AskError::Refused { status: 409, error: "no log".to_owned(), mistakes: Vec::new() };
+        let report = Report::of(&Gathered { log: Answer::Failed(refused), ..healthy() });
+        assert_eq!((report.verdict, report.log), (Verdict::Fine, None));
+    }
+
+    #[test]
+    fn a_path_is_one_word_of_the_command() {
+        assert_eq!(word("/srv/a-b_1"), "/srv/a-b_1");
+        assert_eq!(word("/srv/it's; x"), "'/srv/it'\\''s; x'");
+        assert_eq!(word(""), "''");
+    }
+}
