@@ -20,6 +20,8 @@ const PACKAGES: &[&str] = &[
     "g++",
     "git",
     "python3",
+    // Which checks man pages.
+    "mandoc",
     // exportfs, which the import of exports(5) is held against.
     "nfs-kernel-server",
     // promtool, which reads metrics and alerts as Prometheus does.

@@ -22,6 +22,7 @@ mod doctor_command;
 mod journal_commands;
 mod log_commands;
 mod logging;
+mod manual;
 mod mount_command;
 mod notify;
 mod serve;
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
         }
         Command::Reload(arguments) => outcome(share_commands::reload(&arguments)),
         Command::Completion(arguments) => outcome(share_commands::completion(&arguments)),
-        Command::Man(arguments) => outcome(share_commands::man(&arguments)),
+        Command::Man(arguments) => outcome(manual::write(&arguments)),
         Command::NamesHelper => outcome(help().map_err(Into::into)),
         Command::Serve(arguments) => {
             // Before any other thread, so that all of them leave signals to this one.

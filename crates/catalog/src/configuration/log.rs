@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 9] = [
+pub(super) const KEYS: [&str; 9] = [
     "enabled",
     "path",
     "size_mib",

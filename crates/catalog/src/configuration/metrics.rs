@@ -8,7 +8,7 @@ use steadfast_shares::shown;
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 2] = ["listen", "token_file"];
+pub(super) const KEYS: [&str; 2] = ["listen", "token_file"];
 
 /// `[metrics]`; what is `None` was not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -27,9 +27,31 @@ pub use share::ShareSettings;
 
 use steadfast_shares::shown;
 
-use crate::manage::{DefaultsSpec, path_problem};
+use crate::manage::{DefaultsSpec, GROUP_KEYS, PATTERN_KEYS, RULE_KEYS, SHARE_KEYS, path_problem};
 
 use document::{Document, Table};
+
+/// The keys of each table of `steadfast.toml`, as the table is written: for documents that must have all of them.
+pub const KEYS: &[(&str, &[&str])] = &[
+    ("[server]", &server::KEYS),
+    ("[log]", &log::KEYS),
+    ("[metrics]", &metrics::KEYS),
+    ("[names]", &names::KEYS),
+    ("[plugin.smb]", &plugins::SAMBA_KEYS),
+    ("[plugin.exportfs]", &plugins::EXPORTFS_KEYS),
+    ("[plugin.NAME]", &plugins::PROGRAM_KEYS),
+    ("[defaults]", &share::DEFAULTS_KEYS),
+    ("[[share]]", &SHARE_KEYS),
+    ("[[share.rule]]", &RULE_KEYS),
+];
+
+/// The same of a group's file; `""`: what stands above all tables.
+pub const GROUP_FILE_KEYS: &[(&str, &[&str])] = &[
+    ("", &GROUP_KEYS),
+    ("[[pattern]]", &PATTERN_KEYS),
+    ("[[share]]", &SHARE_KEYS),
+    ("[[share.rule]]", &RULE_KEYS),
+];
 
 /// Longest file that is read, in bytes: room for a hundred thousand shares.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;

@@ -8,7 +8,7 @@ use steadfast_shares::shown;
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 9] = [
+pub(super) const KEYS: [&str; 9] = [
     "servers",
     "hosts_file",
     "netgroup_file",

@@ -7,6 +7,9 @@ use steadfast_shares::shown;
 use super::Placed;
 use super::document::{Document, Table};
 
+pub(super) const SAMBA_KEYS: [&str; 2] = ["include", "timeout_s"];
+pub(super) const EXPORTFS_KEYS: [&str; 2] = ["file", "timeout_s"];
+pub(super) const PROGRAM_KEYS: [&str; 2] = ["command", "timeout_s"];
 /// Most plug-ins.
 const PLUGINS_MAX: usize = 32;
 /// Longest name, in bytes.
@@ -66,12 +69,12 @@ fn read_one(document: &mut Document<'_>, all: Table<'_>, name: String) -> Option
     let whose = format!("[plugin.{name}]");
     let kind = match name.as_str() {
         "smb" => {
-            document.known_keys(table, &whose, &["include", "timeout_s"]);
+            document.known_keys(table, &whose, &SAMBA_KEYS);
             let include = path(document, table, "include")?;
             PluginKind::Samba { include: include.value }
         }
         "exportfs" => {
-            document.known_keys(table, &whose, &["file", "timeout_s"]);
+            document.known_keys(table, &whose, &EXPORTFS_KEYS);
             let file = path(document, table, "file")?;
             if file.value.extension().is_none_or(|extension| extension != "exports") {
                 let what = "exportfs reads files whose names end in .exports only".to_owned();
@@ -80,7 +83,7 @@ fn read_one(document: &mut Document<'_>, all: Table<'_>, name: String) -> Option
             PluginKind::Exportfs { file: file.value }
         }
         _ => {
-            document.known_keys(table, &whose, &["command", "timeout_s"]);
+            document.known_keys(table, &whose, &PROGRAM_KEYS);
             PluginKind::Program { command: command(document, table, &whose)? }
         }
     };

@@ -8,7 +8,7 @@ use steadfast_shares::{nearest, shown};
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 29] = [
+pub(super) const KEYS: [&str; 29] = [
     "listen",
     "udp",
     "nfs2",

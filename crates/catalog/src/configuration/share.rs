@@ -16,6 +16,8 @@ use crate::manage::{
 /// What is told of a list of clients without any.
 const EVERYBODY: &str = ": write [\"*\"] for everybody";
 
+pub(super) const DEFAULTS_KEYS: [&str; 2] = ["options", "clients"];
+
 /// `[[share]]` of `steadfast.toml`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareSettings {
@@ -39,7 +41,7 @@ pub(super) fn read_defaults(
     let Some(table) = document.table(root, "defaults") else {
         return <(DefaultsSpec, Inherited)>::default();
     };
-    document.known_keys(table, "[defaults]", &["options", "clients"]);
+    document.known_keys(table, "[defaults]", &DEFAULTS_KEYS);
     let defaults = DefaultsSpec {
         options: document.strings(table, "options").unwrap_or_default(),
         clients: document.words(table, "clients", EVERYBODY),

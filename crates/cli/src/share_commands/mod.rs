@@ -39,7 +39,7 @@ use arguments::{
 use table::Screen;
 use waiting::Waiting;
 
-pub(crate) use programs::{completion, man};
+pub(crate) use programs::completion;
 
 /// Mistakes that are told one by one; of more, how many.
 const MISTAKES_MAX: usize = 50;

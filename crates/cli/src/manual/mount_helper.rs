@@ -1,0 +1,104 @@
+//! mount.steadfast(8): its options are the table of docs/mount.md.
+
+use std::fmt::Write;
+
+use super::examples::Examples;
+use super::{Edition, Page, roff};
+
+const DOCUMENT: &str = include_str!("../../../../docs/mount.md");
+
+const NAME: &str = "mount.steadfast";
+
+pub(super) fn page(edition: &Edition, examples: &Examples) -> Page {
+    let mut text = roff::head(NAME, 8, edition);
+    text += ".SH NAME\nmount.steadfast \\- mount a share of an NFSv3 server through FUSE\n\
+             .SH SYNOPSIS\n\\fBmount \\-t steadfast\\fR [\\fB\\-o\\fR \\fIOPTIONS\\fR] \
+             \\fISERVER\\fR:\\fI/SHARE\\fR \\fIDIR\\fR\n.PP\n\
+             \\fBmount.steadfast\\fR \\fISERVER\\fR:\\fI/SHARE\\fR \\fIDIR\\fR [\\fB\\-fsnvrw\\fR] \
+             [\\fB\\-o\\fR \\fIOPTIONS\\fR]\n\
+             .SH DESCRIPTION\n\
+             \\fBmount\\fR(8) calls this helper for file systems of the type \\fBsteadfast\\fR, on the command line and\n\
+             in \\fBfstab\\fR(5). It is another name of \\fBsteadfast mount\\fR.\n\
+             The share may be any NFSv3 server's; FUSE is needed, an NFS client in the kernel is not.\n\
+             \\fBumount\\fR(8) ends the mount.\n\
+             .SH OPTIONS\n";
+    for option in options() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, ".TP\n{}\n{}", roff::markdown(option.words), sentence(option.what));
+        if !option.default.is_empty() {
+            let _ = writeln!(text, "Default: {}.", roff::markdown(option.default));
+        }
+    }
+    text += ".SH EXIT STATUS\n0: mounted. 1: a wrong option. 2: a wrong command line. 32: not mounted.\n";
+    text += &examples.section(NAME);
+    text += &roff::see_also(&[
+        ("steadfast-mount", 1),
+        ("steadfast-mount-status", 1),
+        ("steadfast-journal", 1),
+        ("mount", 8),
+        ("nfs", 5),
+    ]);
+    Page { file: format!("{NAME}.8"), text }
+}
+
+fn sentence(text: &str) -> String {
+    let mut text = roff::markdown(text);
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    if text.ends_with('.') { text } else { text + "." }
+}
+
+/// A row of the table.
+struct Row<'a> {
+    words: &'a str,
+    what: &'a str,
+    default: &'a str,
+}
+
+fn options() -> Vec<Row<'static>> {
+    let section = DOCUMENT.split("\n## Options\n").nth(1).unwrap_or_default();
+    let rows = section.lines().skip_while(|line| !line.starts_with("|---"));
+    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
+    rows.filter_map(|row| {
+        let mut cells = row.trim_matches('|').split(" | ").map(str::trim);
+        Some(Row {
+            words: cells.next()?,
+            what: cells.next()?.trim_end_matches('|').trim_end(),
+            default: cells.next().unwrap_or_default(),
+        })
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_mount::Options;
+
+    use super::*;
+
+    #[test]
+    fn each_option_of_the_table_is_one_that_the_mount_takes() {
+        let rows = options();
+        assert!(rows.len() > 15, "{}", rows.len());
+        for row in &rows {
+            assert!(!row.what.is_empty() && !row.what.contains('|'), "{}", row.words);
+            let words = row.words.split('`').enumerate().filter(|(index, _)| index % 2 == 1);
+            for (_, word) in words {
+                let word = word
+                    .replace("journal=DIR", "journal=/journal")
+                    .replace("=W", "=always")
+                    .replace("=N", if word.contains("size") { "=1048576" } else { "=2" })
+                    .replace("=S", "=5");
+                // Values that need another option, or are shown without theirs.
+                let word = match word.as_str() {
+                    "journal_size=1048576" => "journal=/journal,journal_size=64M".to_owned(),
+                    "journal_sync=always" | "compress" => format!("journal=/journal,{word}"),
+                    "acregmin" | "acregmax" | "acdirmin" | "acdirmax" => format!("{word}=40"),
+                    _ => word,
+                };
+                Options::parse(&word).unwrap_or_else(|error| panic!("{word}: {error}"));
+            }
+        }
+    }
+}
