@@ -10,6 +10,7 @@ mod durability;
 mod isolation;
 mod kernel_client;
 mod namespace;
+mod package;
 mod packages;
 mod peers;
 mod plugins;
@@ -35,6 +36,7 @@ const COMMANDS: &[(&str, &str, Command)] = &[
         bench_shares::run,
     ),
     ("plugins", "the plug-ins with the real Samba and exportfs", plugins::run),
+    ("package", "Debian packages, checked by lintian", package::run),
     ("powercut", "power cuts and kills: what is acknowledged stays", powercut::run),
     ("tidy", "formatting, lints, dependency rules, file lengths", tidy::run),
     ("fuzz", "every fuzz target for a short time", not_there_yet),
