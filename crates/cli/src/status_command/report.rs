@@ -265,7 +265,8 @@ fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
         let what = format!("{more} other shares are faulty");
         warnings.add(Verdict::Critical, what, "steadfast share list --state faulty");
     }
-    if shares == Shares::default() {
+    // Counts are of a second ago: who has just shared something is not told that nothing is.
+    if gathered.faulty.told().is_some_and(|page| page.total == 0) {
         let what = "nothing is shared";
         warnings.add(Verdict::Warning, what, "steadfast share add DIR --client 10.0.0.0/8");
     }
@@ -454,7 +455,7 @@ mod tests {
                 ..LogReport::default()
             }),
             clients: Answer::Told(ClientsReport::default()),
-            faulty: Answer::Told(SharePage::default()),
+            faulty: Answer::Told(SharePage { total: 4, ..SharePage::default() }),
             metrics: Answer::Told(METRICS.to_owned()),
             disks: vec![Disk {
                 path: "/srv".to_owned(),
@@ -526,6 +527,11 @@ mod tests {
             ),
             (metrics("clients_awaited 0", "clients_awaited 1"), Verdict::Warning, "brought back"),
             (metrics("clients_awaited 0", "clients_missed 1"), Verdict::Critical, "in time"),
+            (
+                Gathered { faulty: Answer::Told(SharePage::default()), ..healthy() },
+                Verdict::Warning,
+                "nothing is shared",
+            ),
             (metrics("faulty\"} 0", "faulty\"} 2"), Verdict::Critical, "2 other shares"),
             (metrics("age_seconds 0.5", "age_seconds 61"), Verdict::Warning, "does not end"),
             (metrics("open_fds 10", "open_fds 91"), Verdict::Warning, "descriptors"),
