@@ -26,7 +26,9 @@ pub(super) struct Disk {
     pub(super) path: String,
     /// Its size.
     pub(super) total_bytes: u64,
-    /// What users who are not root may still write.
+    /// What is written.
+    pub(super) used_bytes: u64,
+    /// What users who are not root may still write. The rest is kept for root.
     pub(super) available_bytes: u64,
     /// Why its size is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,8 +61,13 @@ fn begin(path: &Path) -> std::io::Result<Child> {
 }
 
 fn answer(path: String, child: std::io::Result<Child>, deadline: Instant) -> Disk {
-    let unknown =
-        |path, why: String| Disk { path, total_bytes: 0, available_bytes: 0, why: Some(why) };
+    let unknown = |path, why: String| Disk {
+        path,
+        total_bytes: 0,
+        used_bytes: 0,
+        available_bytes: 0,
+        why: Some(why),
+    };
     let mut child = match child {
         Ok(child) => child,
         Err(error) => return unknown(path, format!("cannot be asked: {error}")),
@@ -82,22 +89,23 @@ fn answer(path: String, child: std::io::Result<Child>, deadline: Instant) -> Dis
         let _ = output.take(200).read_to_string(&mut text);
     }
     let mut numbers = text.split_whitespace().map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(total_bytes)), Some(Ok(available_bytes))) => {
-            Disk { path, total_bytes, available_bytes, why: None }
+    match (numbers.next(), numbers.next(), numbers.next()) {
+        (Some(Ok(total_bytes)), Some(Ok(used_bytes)), Some(Ok(available_bytes))) => {
+            Disk { path, total_bytes, used_bytes, available_bytes, why: None }
         }
         _ => unknown(path, "its size cannot be read".to_owned()),
     }
 }
 
-/// The other side, in the process that may hang: prints size and available bytes.
+/// The other side, in the process that may hang: prints how many bytes there are, are used and are available.
 ///
 /// # Errors
 /// Why they are not known.
 pub(crate) fn print_usage(directory: &Path) -> anyhow::Result<()> {
     let found = rustix::fs::statvfs(directory)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    println!("{} {}", bytes(found.f_blocks), bytes(found.f_bavail));
+    let used = found.f_blocks.saturating_sub(found.f_bfree);
+    println!("{} {} {}", bytes(found.f_blocks), bytes(used), bytes(found.f_bavail));
     Ok(())
 }
 

@@ -417,8 +417,9 @@ fn disks(disks: &[Disk], warnings: &mut Warnings) {
 }
 
 impl Disk {
+    /// As df(1) has it: of what is used and what users may still write.
     pub(super) fn used_percent(&self) -> u64 {
-        percent(self.total_bytes.saturating_sub(self.available_bytes), self.total_bytes)
+        percent(self.used_bytes, self.used_bytes.saturating_add(self.available_bytes))
     }
 }
 
@@ -459,7 +460,8 @@ mod tests {
             metrics: Answer::Told(METRICS.to_owned()),
             disks: vec![Disk {
                 path: "/srv".to_owned(),
-                total_bytes: 100,
+                total_bytes: 110,
+                used_bytes: 50,
                 available_bytes: 50,
                 why: None,
             }],
@@ -485,6 +487,7 @@ mod tests {
     fn disk(available_bytes: u64, why: Option<&str>) -> Gathered {
         let mut gathered = healthy();
         gathered.disks[0].available_bytes = available_bytes;
+        gathered.disks[0].used_bytes = 100 - available_bytes;
         gathered.disks[0].why = why.map(str::to_owned);
         gathered
     }
