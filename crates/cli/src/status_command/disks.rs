@@ -139,6 +139,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_disk_that_does_not_answer_or_not_as_it_should_has_a_reason() {
+        let ask = |words: &[&str], patience| {
+            let child = Command::new(words[0]).args(&words[1..]).stdout(Stdio::piped()).spawn();
+            answer("/srv".to_owned(), child, Instant::now() + patience)
+        };
+        let why = |disk: Disk| disk.why.expect("a reason");
+        assert!(why(ask(&["sleep", "5"], Duration::ZERO)).contains("no answer within"));
+        let patience = Duration::from_secs(60);
+        assert!(why(ask(&["echo", "12"], patience)).contains("cannot be read"));
+        assert!(why(ask(&["/nonexistent/program"], patience)).contains("cannot be asked"));
+        let told = ask(&["echo", "100 60 30"], patience);
+        assert_eq!((told.total_bytes, told.used_bytes, told.available_bytes), (100, 60, 30));
+        assert_eq!((told.why.clone(), told.used_percent()), (None, 66));
+    }
+
+    #[test]
     fn a_directory_is_on_the_innermost_mount() {
         let mounts = mount_points(
             "21 1 254:0 / / rw - ext4 /dev/vda rw\n30 21 8:1 / /srv rw - xfs /dev/sda1 rw\n\
