@@ -16,6 +16,7 @@ use crate::identity::{Acting, WireIdentity, squash_groups, squashed};
 use crate::operation::Operation;
 use crate::peer::{Peer, Transport};
 use crate::program::Program;
+use crate::reply::CallSubject;
 use crate::reply_cache::{Admission, CallKey, Execution, Judged, ReplyCache};
 use crate::shared::Shared;
 use crate::verdict::Awaited;
@@ -53,6 +54,8 @@ pub(crate) struct Call<'a> {
     pub(crate) wait: CallWait,
     /// What is being executed.
     pub(crate) op: Op,
+    /// What it is about, for who tells why it was slow.
+    pub(crate) subject: CallSubject,
     pub(crate) promises: Promises,
     /// What is left of a COMPOUND that waits for its storage.
     pub(crate) suspended: Option<Suspended>,
@@ -375,12 +378,14 @@ impl<'a> Call<'a> {
         let exported = self.exports.exported(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &exported.export.share;
         self.op.used = Some(share.id);
+        self.subject = CallSubject { share: Some(share.id), file: Some(handle), uid: None };
         let ruling = if share.crosses_mounts { self.ruling(exported, &handle)? } else { exported };
         let rights = self.rights(ruling).map_err(|error| self.for_names(error, share_id))?;
         if self.op.operation.is_changing && rights.is_read_only {
             return Err(FsError::ReadOnly);
         }
         let cred = self.cred(rights).map_err(|error| self.for_names(error, share_id))?;
+        self.subject.uid = Some(cred.uid);
         let storage = self.storage(exported)?;
         let ruling = ruling.export.share.id;
         let call =

@@ -74,7 +74,7 @@ pub use program::OptionalVersions;
 pub use programs::{ServedVersion, to_register};
 pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of, kept_as};
 pub use record_keeper::RecordKeeper;
-pub use reply::{CallFacts, ReplyBuffer};
+pub use reply::{CallFacts, CallSubject, ReplyBuffer};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::transports::Transports;
 pub use shared::EngineConfig;

@@ -1,6 +1,7 @@
 //! Where replies are made, with what is known of the calls that they answer.
 
-use steadfast_vfs::FileRange;
+use steadfast_shares::ShareId;
+use steadfast_vfs::{FileRange, StorageHandle};
 
 use crate::complaint::Complaint;
 use crate::compound::CompoundOperations;
@@ -30,6 +31,17 @@ impl Default for CallFacts {
     }
 }
 
+/// What a call was about, as far as the engine came with it: for who tells why it was slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallSubject {
+    /// The share by which its file was reached. Of several files: the last.
+    pub share: Option<ShareId>,
+    /// That file, in the share's storage.
+    pub file: Option<StorageHandle>,
+    /// As which user the call acts there, after squashing.
+    pub uid: Option<u32>,
+}
+
 /// Replies of a batch of calls, in the order in which they are to be sent.
 #[derive(Debug, Default)]
 pub struct ReplyBuffer {
@@ -44,6 +56,8 @@ pub struct ReplyBuffer {
     pub complaint: Option<Complaint>,
     /// What is known of the last call. The engine sets it.
     pub facts: CallFacts,
+    /// What the last call was about. The engine sets it.
+    pub subject: CallSubject,
 }
 
 impl ReplyBuffer {
