@@ -458,6 +458,11 @@ impl Tree {
         }
     }
 
+    /// See [`FileSystem::known_path`](steadfast_vfs::FileSystem::known_path).
+    pub(crate) fn path_of_known(&self, object: &StorageHandle) -> Option<PathBuf> {
+        self.node(object, Waiting::Never).ok()?.path()
+    }
+
     /// See [`FileSystem::object`](steadfast_vfs::FileSystem::object).
     pub(crate) fn identity(&self, handle: &StorageHandle) -> (u64, StorageHandle) {
         let device = match handle_form::mount(handle) {
