@@ -318,7 +318,10 @@ impl Flusher {
             };
             if outcome.is_ok() && parked.call.go_on() {
                 match &parked.call.awaited {
-                    Awaited::Lsn(lsn) => logged.push((*lsn, parked)),
+                    Awaited::Lsn(lsn) => {
+                        parked.executed.flushed_ns = stable_ns;
+                        logged.push((*lsn, parked));
+                    }
                     Awaited::Flush(flush) => elsewhere.push((flush.domain, parked)),
                 }
                 continue;
@@ -329,6 +332,7 @@ impl Flusher {
                 && let Some(lsn) = keeper.log_reply(&behind)
             {
                 parked.call.awaited = Awaited::Lsn(lsn);
+                parked.executed.flushed_ns = stable_ns;
                 logged.push((lsn, parked));
                 continue;
             }
@@ -482,6 +486,7 @@ struct Settled {
     arrival: Arrival,
     executed: Executed,
     client: Client,
+    is_logged: bool,
 }
 
 impl std::fmt::Debug for ReplySender {
@@ -528,6 +533,7 @@ impl ReplySender {
         shared: &Shared,
     ) {
         let ParkedReply { call, to, arrival, mut executed, .. } = parked;
+        let is_logged = matches!(call.awaited, Awaited::Lsn(_));
         let now_ms = shared.now_ms();
         self.reply.bytes.clear();
         let reply = &mut self.reply.bytes;
@@ -566,7 +572,7 @@ impl ReplySender {
             }
         };
         if settled.is_ok() {
-            self.settled.push(Settled { arrival, executed, client });
+            self.settled.push(Settled { arrival, executed, client, is_logged });
         }
     }
 
@@ -577,8 +583,9 @@ impl ReplySender {
             connection.leave(count);
         }
         self.datagrams.send(shared);
-        let sent = Sent { stable_ns: Some(stable_ns), sent_ns: shared.stamp_ns() };
-        for Settled { arrival, executed, client } in self.settled.drain(..) {
+        let sent_ns = shared.stamp_ns();
+        for Settled { arrival, executed, client, is_logged } in self.settled.drain(..) {
+            let sent = Sent { stable_ns: Some(stable_ns), is_logged, sent_ns };
             let operations = &self.counters.operations;
             operations.note_sent_when_stable(arrival, &executed, sent, client, shared);
         }

@@ -46,6 +46,10 @@ pub(super) struct Host<'h, 's> {
     counted: Option<StorageId>,
     lent: Option<Lent>,
     pub(super) was_lent: bool,
+    /// When the call first came to where it might wait, in ns; 0 if it did not. And in which operation of a
+    /// COMPOUND.
+    pub(super) lent_ns: u64,
+    pub(super) waited_in: Option<CompoundOperation>,
     is_offered: bool,
     is_summoned: bool,
     /// Since when an object is being opened, in ns.
@@ -80,6 +84,8 @@ impl<'h, 's> Host<'h, 's> {
             counted: None,
             lent: None,
             was_lent: false,
+            lent_ns: 0,
+            waited_in: None,
             is_offered: false,
             is_summoned: false,
             opening_since_ns: None,
@@ -112,7 +118,11 @@ impl<'h, 's> Host<'h, 's> {
             self.send_held_back();
         }
         let Some(mut guard) = self.guard.take() else { return };
-        self.client = guard.stop_serving(self.context.shared.stamp_ns());
+        let now_ns = self.context.shared.stamp_ns();
+        self.client = guard.stop_serving(now_ns);
+        if self.lent_ns == 0 {
+            self.lent_ns = now_ns;
+        }
         let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
         if !left.is_empty() || !self.batch.is_exhausted() {
             let mut offers = self.seat.offers.lock();
@@ -340,6 +350,9 @@ impl CallHost for Host<'_, '_> {
     }
 
     fn operation_ended(&mut self, operation: CompoundOperation, is_error: bool) {
+        if self.lent_ns != 0 && self.waited_in.is_none() {
+            self.waited_in = Some(operation);
+        }
         let took_ns = self.stages.is_some().then(|| {
             let now_ns = self.context.shared.stamp_ns();
             now_ns.saturating_sub(std::mem::replace(&mut self.part_since_ns, now_ns))

@@ -4,15 +4,19 @@
 //! operations at most 1.2 MiB a thread. The usual two dozen take 300 KiB.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use steadfast_engine::{CompoundOperation, OperationId, Peer, Transport};
 
 use super::Counter;
+use super::Statistics;
 use super::histogram::{Histogram, bucket_of};
 use super::reading::{CompoundStatistics, OperationStatistics, StageTimes};
 use super::recorder::{CallRecord, Ring};
+use super::slowest::{CallSurroundings, Ends, SlowRecord, Slowest, stages};
 use super::timing::{Arrival, Executed};
 use crate::batch::Answered;
 use crate::shared::Shared;
@@ -77,6 +81,8 @@ impl Client {
 pub(crate) struct Sent {
     /// When what it waited for was stable; `None` if it did not wait.
     pub(crate) stable_ns: Option<u64>,
+    /// Whether that was the log.
+    pub(crate) is_logged: bool,
     pub(crate) sent_ns: u64,
 }
 
@@ -99,6 +105,7 @@ pub(crate) struct OperationCounters {
     /// Likewise.
     parts: [OnceLock<Box<CachePadded<PartCell>>>; CompoundOperation::COUNT],
     ring: Ring,
+    slowest: Arc<Slowest>,
 }
 
 impl Default for OperationCounters {
@@ -107,11 +114,17 @@ impl Default for OperationCounters {
             cells: [const { OnceLock::new() }; OperationId::COUNT],
             parts: [const { OnceLock::new() }; CompoundOperation::COUNT],
             ring: Ring::default(),
+            slowest: Arc::default(),
         }
     }
 }
 
 impl OperationCounters {
+    /// Whose slowest calls are kept with those of others.
+    pub(crate) fn with(slowest: Arc<Slowest>) -> Self {
+        Self { slowest, ..Self::default() }
+    }
+
     fn cell(&self, operation: OperationId) -> Option<&Cell> {
         let cell: &Cell = self.cells.get(operation.index())?.get_or_init(Box::default);
         Some(cell)
@@ -182,7 +195,7 @@ impl OperationCounters {
         client: impl Fn(usize) -> Option<Client>,
         shared: &Shared,
     ) {
-        let sent = Sent { stable_ns: None, sent_ns };
+        let sent = Sent { stable_ns: None, is_logged: false, sent_ns };
         let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
         let is_slow = is_slow(latency_ns, shared);
         // Calls of one operation often follow each other: they are counted at once.
@@ -197,6 +210,11 @@ impl OperationCounters {
                 && let Some(client) = client(index)
             {
                 self.record(arrival, &executed, sent, client);
+            }
+            if self.slowest.would_keep(executed.facts.operation, latency_ns, sent_ns)
+                && let Some(client) = client(index)
+            {
+                self.keep_slow(arrival, &executed, sent, client, shared);
             }
         }
         self.note_latency(operation, latency_ns, calls);
@@ -215,6 +233,9 @@ impl OperationCounters {
         if executed.is_sampled || is_slow(latency_ns, shared) {
             self.record(arrival, executed, sent, client);
         }
+        if self.slowest.would_keep(executed.facts.operation, latency_ns, sent.sent_ns) {
+            self.keep_slow(arrival, executed, sent, client, shared);
+        }
         // Last, as with those that are sent together: who sees the reply counted finds the rest.
         self.note_latency(executed.facts.operation, latency_ns, 1);
     }
@@ -227,6 +248,38 @@ impl OperationCounters {
         cell.latency_ns.add(ns * calls);
         cell.latency_max_ns.raise(ns);
         cell.latencies.add(bucket_of(ns), calls);
+    }
+
+    #[cold]
+    fn keep_slow(
+        &self,
+        arrival: Arrival,
+        executed: &Executed,
+        sent: Sent,
+        client: Client,
+        shared: &Shared,
+    ) {
+        let Sent { stable_ns, is_logged, sent_ns } = sent;
+        let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
+        let during = Duration::from_nanos(latency_ns);
+        let log = shared.intent_log.as_ref().map(|log| log.activity(during)).unwrap_or_default();
+        let mut counted = Statistics::default();
+        shared.flushers.add_to(&mut counted);
+        let record = SlowRecord {
+            facts: executed.facts,
+            subject: executed.subject,
+            waited_in: executed.waited_in,
+            client,
+            received_ns: arrival.received_ns,
+            latency_ns,
+            stages_ns: stages(arrival, executed, Ends { stable_ns, is_logged, sent_ns }),
+            surroundings: CallSurroundings {
+                log,
+                parked: counted.parked_now,
+                waiting_bytes: shared.waiting.bytes.load(Ordering::Relaxed) as u64,
+            },
+        };
+        self.slowest.keep(&record, sent_ns);
     }
 
     #[cold]
