@@ -17,6 +17,7 @@ pub mod plugins;
 mod server;
 pub mod service;
 pub mod sharetab;
+pub mod slow;
 pub mod statistics;
 pub mod store;
 

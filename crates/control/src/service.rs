@@ -11,6 +11,7 @@ use crate::api::{
 };
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
+use crate::slow::{SlowFilter, SlowReport};
 use crate::statistics::Statistics;
 
 /// Batches of events that a watcher may be behind before it is cut off.
@@ -188,10 +189,15 @@ pub trait ClientService: Send + Sync {
 /// Makes a document.
 pub type Teller<T> = Box<dyn Fn() -> T + Send + Sync>;
 
+/// Tells which calls were slow.
+pub type SlowTeller = Box<dyn Fn(&SlowFilter) -> SlowReport + Send + Sync>;
+
 /// What there is to ask.
 pub struct Services {
     /// What was counted.
     pub statistics: Teller<Statistics>,
+    /// The slowest calls.
+    pub slow: SlowTeller,
     /// Makes the document of name services.
     pub names: Teller<Result<RawJson, Refusal>>,
     /// The intent log.

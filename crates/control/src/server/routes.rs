@@ -27,6 +27,7 @@ use crate::api::{
 };
 use crate::clients::{ClientEnded, ClientFilter, ClientNamed, ClientsReport};
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
+use crate::slow::{SlowFilter, SlowReport};
 
 /// The description of the interface, in `OpenAPI` 3.1.
 pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
@@ -63,7 +64,7 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 22] = [
+const ROUTES: [Route; 23] = [
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
     Route::read("/v1/shares/show", || get(show)),
@@ -80,6 +81,7 @@ const ROUTES: [Route; 22] = [
     Route::read("/v1/explain", || get(explain)),
     Route::read("/v1/names", || get(names)),
     Route::read("/v1/statistics", || get(statistics)),
+    Route::read("/v1/slow", || get(slow)),
     Route::read("/v1/log", || get(log)),
     Route::change("/v1/log/flush", || post(|it| command(it, |log| log.flush()))),
     Route::change("/v1/log/enable", || post(|it| command(it, |log| log.enable()))),
@@ -352,6 +354,14 @@ async fn names(State(shared): Server) -> Result<RawJson, Refusal> {
 
 async fn statistics(State(shared): Server) -> Result<RawJson, Refusal> {
     work(shared, |shared| RawJson::of(&(shared.services.statistics)())).await
+}
+
+async fn slow(
+    State(shared): Server,
+    query: Result<Query<SlowFilter>, QueryRejection>,
+) -> Answer<SlowReport> {
+    let filter = asked(query)?;
+    work(shared, move |shared| Ok((shared.services.slow)(&filter))).await.map(Json)
 }
 
 async fn clients(

@@ -3,6 +3,7 @@
 
 mod clients;
 mod log;
+mod slow;
 mod statistics;
 
 use std::path::Path;
@@ -57,7 +58,9 @@ fn services(about: AskedAbout<'_>) -> Services {
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = log.cloned();
     let told = Arc::clone(&engine);
+    let (slow_calls, of_them) = (observer.clone(), Arc::clone(&engine));
     Services {
+        slow: Box::new(move |filter| slow::slow(&slow_calls, &of_them, filter)),
         statistics: Box::new(move || {
             statistics(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms)
         }),

@@ -194,10 +194,27 @@ fn clients_are_told_to_all_and_ended_by_who_may_change() {
 pub(crate) fn services(shares: Arc<Fake>) -> Services {
     Services {
         statistics: Box::new(|| Statistics { version: 1, ..Statistics::default() }),
+        slow: Box::new(|filter| SlowReport {
+            version: 1,
+            total: filter.count.unwrap_or(0),
+            ..SlowReport::default()
+        }),
         names: Box::new(|| RawJson::of(&json!({"version": 1}))),
         log: Arc::new(NoLog),
         clients: Arc::new(OneClient),
         shares,
+    }
+}
+
+#[test]
+fn slow_calls_are_told_as_they_are_asked_for() {
+    let asking = asking(false);
+    let (status, told) = asking.ask("GET", "/v1/slow?count=7&client=192.0.2.1&since_s=60", "");
+    assert_eq!((status, &told["total"]), (StatusCode::OK, &json!(7)));
+    for mistake in ["count=many", "sort=latency", "since_s=-1"] {
+        let (status, told) = asking.ask("GET", &format!("/v1/slow?{mistake}"), "");
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{mistake}");
+        assert!(told["error"].is_string(), "{told}");
     }
 }
 

@@ -1,0 +1,85 @@
+//! The slowest calls, by the control socket.
+
+use steadfast_control::slow::{
+    CALLS_MAX, CALLS_USUAL, SlowCall, SlowFilter, SlowReport, SlowStage, VERSION,
+};
+use steadfast_control::statistics::unix_time;
+use steadfast_engine::{Engine, Transport};
+use steadfast_runtime::{self as runtime, Observer};
+
+use super::clients::hexadecimal;
+
+/// What was asked for of the slowest calls.
+pub(super) fn slow(observer: &Observer, engine: &Engine, filter: &SlowFilter) -> SlowReport {
+    let taken = unix_time();
+    let since_ns = filter.since_s.map_or(0, |seconds| {
+        (taken.as_nanos() as u64).saturating_sub(seconds.saturating_mul(1_000_000_000))
+    });
+    let mut calls = observer.slow_calls();
+    calls.retain(|call| {
+        call.received_unix_ns.saturating_add(call.latency_ns) >= since_ns
+            && filter.client.as_ref().is_none_or(|client| address(call) == *client)
+            && filter.operation.as_ref().is_none_or(|name| is_of(call, name))
+    });
+    let total = calls.len();
+    calls.truncate(filter.count.unwrap_or(CALLS_USUAL).min(CALLS_MAX));
+    SlowReport {
+        version: VERSION,
+        taken_unix_ms: taken.as_millis() as u64,
+        total,
+        calls: calls.iter().map(|call| told(call, engine)).collect(),
+    }
+}
+
+fn address(call: &runtime::SlowCall) -> String {
+    call.client.ip().to_canonical().to_string()
+}
+
+fn is_of(call: &runtime::SlowCall, name: &str) -> bool {
+    call.operation.name().procedure_name.eq_ignore_ascii_case(name)
+        || call.operations.iter().any(|one| one.name().eq_ignore_ascii_case(name))
+}
+
+fn told(call: &runtime::SlowCall, engine: &Engine) -> SlowCall {
+    let name = call.operation.name();
+    let exports = engine.exports();
+    let export = call.subject.share.and_then(|share| exports.by_id(share));
+    let file = call.subject.file.as_ref();
+    let path = export.zip(file).and_then(|(export, file)| {
+        let path = export.storage.opened()?.known_path(file)?;
+        // What the kernel has no name for is told by another path, or as if it lay at the root.
+        path.starts_with(export.share.path.as_ref()).then(|| path.display().to_string())
+    });
+    let surroundings = &call.surroundings;
+    SlowCall {
+        xid: call.xid,
+        protocol: name.protocol.to_owned(),
+        version: name.version,
+        name: name.procedure_name.to_owned(),
+        is_error: call.is_error,
+        operations: call.operations.iter().map(|one| one.name().to_owned()).collect(),
+        waited_in: call.waited_in.map(|one| one.name().to_owned()),
+        client: address(call),
+        transport: match call.transport {
+            Transport::Tcp => "tcp".to_owned(),
+            Transport::Udp => "udp".to_owned(),
+        },
+        uid: call.subject.uid,
+        share: export.map(|export| export.share.path.to_string()),
+        path,
+        file: file.map(|file| hexadecimal(file.as_bytes())),
+        received_unix_us: call.received_unix_ns / 1000,
+        latency_ns: call.latency_ns,
+        stages: call
+            .stages_ns
+            .iter()
+            .map(|(stage, ns)| SlowStage { stage: stage.name().to_owned(), ns: *ns })
+            .collect(),
+        has_checkpoint: surroundings.log.has_checkpoint,
+        is_log_off: surroundings.log.is_off,
+        log_fill_percent: surroundings.log.fill_percent,
+        has_fault: surroundings.log.has_fault,
+        parked: surroundings.parked,
+        waiting_bytes: surroundings.waiting_bytes,
+    }
+}
