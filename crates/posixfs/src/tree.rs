@@ -460,7 +460,15 @@ impl Tree {
 
     /// See [`FileSystem::known_path`](steadfast_vfs::FileSystem::known_path).
     pub(crate) fn path_of_known(&self, object: &StorageHandle) -> Option<PathBuf> {
-        self.node(object, Waiting::Never).ok()?.path()
+        let node = self.node(object, Waiting::Never).ok()?;
+        // Each mount is a private clone, so that paths on others do not begin at this root.
+        if node.mount.id != self.root.mount.id {
+            return None;
+        }
+        let below = node.path()?.strip_prefix(self.root.path()?).ok()?.to_owned();
+        // The kernel knows no name of a file that was found by its handle alone: it tells the root's.
+        let is_root = node.handle == self.root.handle;
+        (is_root || !below.as_os_str().is_empty()).then_some(below)
     }
 
     /// See [`FileSystem::object`](steadfast_vfs::FileSystem::object).

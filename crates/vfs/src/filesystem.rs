@@ -302,8 +302,8 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
-    /// Where an object is, if that is known without a look at the disk: for people, who may find another one
-    /// there a moment later.
+    /// Where below the share's root an object is, if that is known without a look at the disk. For people
+    /// only: it may be elsewhere a moment later.
     fn known_path(&self, _object: &StorageHandle) -> Option<PathBuf> {
         None
     }

@@ -1,5 +1,7 @@
 //! The slowest calls, by the control socket.
 
+use std::path::Path;
+
 use steadfast_control::slow::{
     CALLS_MAX, CALLS_USUAL, SlowCall, SlowFilter, SlowReport, SlowStage, VERSION,
 };
@@ -46,9 +48,12 @@ fn told(call: &runtime::SlowCall, engine: &Engine) -> SlowCall {
     let export = call.subject.share.and_then(|share| exports.by_id(share));
     let file = call.subject.file.as_ref();
     let path = export.zip(file).and_then(|(export, file)| {
-        let path = export.storage.opened()?.known_path(file)?;
-        // What the kernel has no name for is told by another path, or as if it lay at the root.
-        path.starts_with(export.share.path.as_ref()).then(|| path.display().to_string())
+        let below = export.storage.opened()?.known_path(file)?;
+        let share = Path::new(export.share.path.as_ref());
+        // Joined with nothing, a path gets a slash at its end.
+        let is_root = below.as_os_str().is_empty();
+        let path = if is_root { share.to_owned() } else { share.join(below) };
+        Some(path.display().to_string())
     });
     let surroundings = &call.surroundings;
     SlowCall {
