@@ -153,9 +153,9 @@ impl Batch {
             return Waited::default();
         };
         let place = match waits_for {
-            WaitsFor::Storage => &mut waited.storage_ns,
-            WaitsFor::Clients => &mut waited.clients_ns,
-            WaitsFor::Names => &mut waited.names_ns,
+            WaitsFor::Storage => &mut waited.storage,
+            WaitsFor::Clients => &mut waited.clients,
+            WaitsFor::Names => &mut waited.names,
         };
         *place += now_ns.saturating_sub(at_ns);
         waited

@@ -26,7 +26,7 @@ use crate::datagram::{DatagramReplies, ReplyAddress};
 use crate::log_limit::{LogKind, limited};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
-use crate::statistics::{Arrival, Client, CounterSets, Counters, Executed, Sent, Statistics};
+use crate::statistics::{Arrival, Client, CounterSets, Counters, Ends, Executed, Statistics};
 
 /// Settled calls that a thread keeps room for; there may have been many more at one time.
 const SETTLED_KEPT: usize = 1024;
@@ -585,7 +585,7 @@ impl ReplySender {
         self.datagrams.send(shared);
         let sent_ns = shared.stamp_ns();
         for Settled { arrival, executed, client, is_logged } in self.settled.drain(..) {
-            let sent = Sent { stable_ns: Some(stable_ns), is_logged, sent_ns };
+            let sent = Ends { stable_ns: Some(stable_ns), is_logged, sent_ns };
             let operations = &self.counters.operations;
             operations.note_sent_when_stable(arrival, &executed, sent, client, shared);
         }

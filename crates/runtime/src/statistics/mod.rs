@@ -12,13 +12,13 @@ mod recorder;
 mod slowest;
 mod timing;
 
-pub(crate) use operations::{Client, OperationCounters, Sent};
+pub(crate) use operations::{Client, OperationCounters};
 pub use reading::{
     CompoundStatistics, Latencies, LatencyBucket, OperationStatistics, RecordedCall, SlowCall,
     StageTimes,
 };
-pub(crate) use slowest::Slowest;
 pub use slowest::{CallStage, CallSurroundings};
+pub(crate) use slowest::{Ends, Slowest};
 pub(crate) use timing::{Arrival, Executed, Sampler, StageClock, Waited};
 
 use std::sync::Arc;

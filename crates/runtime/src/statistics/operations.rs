@@ -76,16 +76,6 @@ impl Client {
     }
 }
 
-/// When the reply of an executed call went out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    /// When what it waited for was stable; `None` if it did not wait.
-    pub(crate) stable_ns: Option<u64>,
-    /// Whether that was the log.
-    pub(crate) is_logged: bool,
-    pub(crate) sent_ns: u64,
-}
-
 /// What became of one kind of operation in COMPOUNDs.
 #[derive(Debug, Default)]
 struct PartCell {
@@ -195,7 +185,7 @@ impl OperationCounters {
         client: impl Fn(usize) -> Option<Client>,
         shared: &Shared,
     ) {
-        let sent = Sent { stable_ns: None, is_logged: false, sent_ns };
+        let sent = Ends { stable_ns: None, is_logged: false, sent_ns };
         let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
         let is_slow = is_slow(latency_ns, shared);
         // Calls of one operation often follow each other: they are counted at once.
@@ -225,7 +215,7 @@ impl OperationCounters {
         &self,
         arrival: Arrival,
         executed: &Executed,
-        sent: Sent,
+        sent: Ends,
         client: Client,
         shared: &Shared,
     ) {
@@ -255,11 +245,11 @@ impl OperationCounters {
         &self,
         arrival: Arrival,
         executed: &Executed,
-        sent: Sent,
+        sent: Ends,
         client: Client,
         shared: &Shared,
     ) {
-        let Sent { stable_ns, is_logged, sent_ns } = sent;
+        let sent_ns = sent.sent_ns;
         let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
         let during = Duration::from_nanos(latency_ns);
         let log = shared.intent_log.as_ref().map(|log| log.activity(during)).unwrap_or_default();
@@ -272,7 +262,7 @@ impl OperationCounters {
             client,
             received_ns: arrival.received_ns,
             latency_ns,
-            stages_ns: stages(arrival, executed, Ends { stable_ns, is_logged, sent_ns }),
+            stages_ns: stages(arrival, executed, sent),
             surroundings: CallSurroundings {
                 log,
                 parked: counted.parked_now,
@@ -283,7 +273,7 @@ impl OperationCounters {
     }
 
     #[cold]
-    fn record(&self, arrival: Arrival, executed: &Executed, sent: Sent, client: Client) {
+    fn record(&self, arrival: Arrival, executed: &Executed, sent: Ends, client: Client) {
         let settled_ns = sent.stable_ns.unwrap_or(executed.ended_ns);
         let stable_ns = sent.stable_ns.map(|at| at.saturating_sub(executed.ended_ns));
         let stages_ns = executed.is_sampled.then(|| {

@@ -96,7 +96,7 @@ pub(crate) struct Ends {
 
 /// How long a call was in each stage, in ns, in the order of [`CallStage::ALL`]. The sum is its latency.
 pub(crate) fn stages(arrival: Arrival, executed: &Executed, ends: Ends) -> [u64; CallStage::COUNT] {
-    let Waited { names_ns, clients_ns, storage_ns } = executed.waited;
+    let Waited { names: names_ns, clients: clients_ns, storage: storage_ns } = executed.waited;
     let waited_ns = names_ns + clients_ns + storage_ns;
     let before_ns = executed.begun_ns.saturating_sub(arrival.received_ns);
     // Who was not lent the seat did not wait, as far as the engine knew.
@@ -348,7 +348,7 @@ mod tests {
             let lent_ns = if was_lent { begun_ns + work } else { 0 };
             let ended_ns = begun_ns + work + blocked + 1;
             let executed = Executed {
-                waited: Waited { names_ns, clients_ns, storage_ns: 0 },
+                waited: Waited { names: names_ns, clients: clients_ns, storage: 0 },
                 begun_ns,
                 lent_ns,
                 ended_ns,

@@ -24,11 +24,11 @@ impl Arrival {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waited {
     /// For a name service.
-    pub(crate) names_ns: u64,
+    pub(crate) names: u64,
     /// For other clients.
-    pub(crate) clients_ns: u64,
+    pub(crate) clients: u64,
     /// For its storage, for which too many waited.
-    pub(crate) storage_ns: u64,
+    pub(crate) storage: u64,
 }
 
 /// A call that was executed, on its way to whoever sends its reply.
