@@ -22,10 +22,12 @@ const PACKAGES: &[&str] = &[
     "python3",
     // exportfs, which the import of exports(5) is held against.
     "nfs-kernel-server",
+    // promtool, which reads metrics and alerts as Prometheus does.
+    "prometheus",
 ];
 
 /// Services of these packages, which nobody wants to run for tests.
-const SERVICES: &[&str] = &["nfs-server", "rpcbind"];
+const SERVICES: &[&str] = &["nfs-server", "prometheus", "rpcbind"];
 
 /// Time for each fuzz target here; longer runs are `fuzz/run.sh`'s.
 const FUZZ_SECONDS: u32 = 5;

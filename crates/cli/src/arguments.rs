@@ -47,9 +47,10 @@ pub(crate) enum Command {
     /// Every reply is checked. Ctrl-C ends a load and prints what there is. Exit status: 0
     /// measured, 1 the server failed a call or broke a promise, 2 wrong usage.
     Bench(BenchArguments),
-    /// Mount a share of any NFSv3 server through FUSE.
+    /// Mount a share of any NFSv3 server through FUSE, tell how mounts are, or flush them.
     ///
-    /// Goes to the background once the mount stands. `umount DIR` ends it.
+    /// Goes to the background once the mount stands. `umount DIR` ends it. `status` and `flush` ask the processes
+    /// of mounts that stand.
     Mount(mount_command::MountArguments),
     /// Tell why NFS is slow here: findings on this machine's network, mounts, servers, disks and settings.
     ///
@@ -198,6 +199,26 @@ pub(crate) struct StatisticsArguments {
     /// For programs: one line of JSON. It can also be a mix file of the load generator.
     #[arg(long)]
     pub(crate) json: bool,
+    #[arg(
+        long,
+        help = "Print metrics in Prometheus' text format",
+        conflicts_with_all = ["json", "openmetrics", "recent", "watch"]
+    )]
+    pub(crate) prometheus: bool,
+    #[arg(
+        long,
+        help = "Print metrics in the format of OpenMetrics 1.0",
+        conflicts_with_all = ["json", "recent", "watch"]
+    )]
+    pub(crate) openmetrics: bool,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Write metrics into a file for node_exporter's textfile collector: FILE ends with .prom. \
+                With --watch it is written again each interval",
+        conflicts_with_all = ["json", "openmetrics", "prometheus", "recent"]
+    )]
+    pub(crate) textfile: Option<PathBuf>,
     /// Go on, and tell what happened since the last time, until interrupted.
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) watch: Option<Duration>,

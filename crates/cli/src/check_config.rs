@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use steadfast_catalog::Configuration;
-use steadfast_control::plain;
+use steadfast_control::{plain, read_token_file};
 use steadfast_server::directory_problem;
 
 use crate::serve::wanted::read;
@@ -39,24 +39,27 @@ pub(crate) fn run(file: &Path) -> ExitCode {
     }
 }
 
-/// Checks a file, and the directories of its shares, also where something else is wrong.
+/// Checks a file, the directories of its shares and the token of monitoring, also where something else is wrong.
 ///
 /// # Errors
 /// One line a mistake.
 fn check(file: &Path) -> Result<Configuration, Vec<String>> {
     let read = read(file);
-    let directories = if let Ok(configuration) = &read {
-        configuration.directories.clone()
+    let readable = if let Ok(configuration) = &read {
+        configuration.clone()
     } else {
         let text = std::fs::read_to_string(file).unwrap_or_default();
-        let configuration = Configuration::read(&text).0;
-        configuration.map(|configuration| configuration.directories).unwrap_or_default()
+        Configuration::read(&text).0.unwrap_or_default()
     };
-    let missing = directories.iter().filter_map(|(directory, place)| {
+    let missing = readable.directories.iter().filter_map(|(directory, place)| {
         let problem = directory_problem(directory)?;
         Some(format!("{}:{place}: {problem}", file.display()))
     });
-    let missing: Vec<_> = missing.collect();
+    let token = readable.metrics.token_file.iter().filter_map(|token| {
+        let error = read_token_file(&token.value).err()?;
+        Some(format!("{}:{}: token_file: {error}", file.display(), token.place))
+    });
+    let missing: Vec<_> = missing.chain(token).collect();
     match read {
         Ok(configuration) if missing.is_empty() => Ok(configuration),
         Ok(_) => Err(missing),

@@ -48,7 +48,17 @@ pub(crate) fn run(arguments: &TuneArguments) -> Result<()> {
     if arguments.undo {
         let undone = tune::undo(&machine, arguments.dry_run)?;
         let nothing = "nothing was changed by `steadfast tune`\n";
-        tell(arguments, &undone, || changes(&undone.changes, nothing))?;
+        tell(arguments, &undone, || {
+            let mut text = changes(&undone.changes, nothing);
+            if undone.is_file_left {
+                let _ = writeln!(
+                    text,
+                    "{SYSCTL_FILE} is not as `steadfast tune` wrote it, and stays: the machine sets it again when \
+                     it is started"
+                );
+            }
+            text
+        })?;
         if !undone.is_complete() {
             bail!("not all settings were put back; {RECORD} keeps what they were");
         }

@@ -22,7 +22,7 @@ use nfs3_support::Fixture;
 use rustix::thread::UnshareFlags;
 use serde_json::Value;
 use steadfast_client::{
-    CreateHow3, Identity, Settings, append_call, arguments, procedure, reserved,
+    CreateHow3, Identity, Nfs3Client, Settings, append_call, arguments, procedure, reserved,
 };
 
 /// What a run of doctor says.
@@ -180,6 +180,45 @@ fn a_client_that_sends_its_calls_again_is_found() {
     assert!(said.status >= 2, "{}", said.status);
     let said = during(|| create(1), || doctor(&state, "3", &["--no-names"]));
     assert!(said.finding("repeated-calls").is_none(), "{:#}", said.report);
+}
+
+/// A cache of 1 MiB has room for some thousand replies, and each must stay for 65 s.
+#[test]
+fn a_duplicate_request_cache_that_is_full_is_found() {
+    let place = Place::new();
+    fs::create_dir(&place.share).unwrap();
+    let text = |server: &str| {
+        format!(
+            "[server]\n{server}[log]\nenabled = false\n[[share]]\npath = {:?}\nclients = [\"*\"]\n\
+             options = [\"no_root_squash\"]\n",
+            utf8(&place.share)
+        )
+    };
+    for (server, is_full) in [("reply_cache_bytes_max = 1048576\n", true), ("", false)] {
+        let configuration = place.write("steadfast.toml", &text(server));
+        let running = Running::start(&place, 0, &["--config", utf8(&configuration)]);
+        let path = utf8(&place.share).as_bytes();
+        let address = running.address;
+        let (mut client, root) =
+            Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).unwrap();
+        let mut change = |times: u32| {
+            for _ in 0..times {
+                client.setattr(&root, &Settings::mode(0o755), None).unwrap();
+            }
+        };
+        change(10);
+        let said = doctor(&place.state, "0.5", &["--no-names"]);
+        assert!(said.finding("reply-cache-full").is_none(), "{:#}", said.report);
+        change(12_000);
+        let client = std::sync::Mutex::new(change);
+        let said =
+            during(|| client.lock().unwrap()(10), || doctor(&place.state, "1", &["--no-names"]));
+        let found = said.finding("reply-cache-full");
+        let severity = found.map(|one| one["severity"].as_str().unwrap());
+        assert_eq!(severity, is_full.then_some("warning"), "{:#}", said.report);
+        running.signal(rustix::process::Signal::TERM);
+        assert!(running.wait().success());
+    }
 }
 
 /// A directory that stands for this machine, so that settings are changed for real, and what is kept of them is
@@ -507,7 +546,7 @@ fn a_throttled_disk_and_the_log_on_it_are_found() {
         let path = utf8(&place.share).as_bytes();
         let identity = Identity::root();
         let address = running.address;
-        steadfast_client::Nfs3Client::mount(address, address, path, identity, PATIENCE).unwrap()
+        Nfs3Client::mount(address, address, path, identity, PATIENCE).unwrap()
     };
     let (client, root) = mount();
     let client = std::sync::Mutex::new(client);

@@ -13,7 +13,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::mounts::{Mount, turn};
@@ -83,13 +83,15 @@ struct Async {
     disk: Disk,
     server: Option<Running>,
     port: u16,
+    /// How long clients are waited for, in seconds.
+    wait_s: u64,
 }
 
 impl Async {
     fn new() -> Self {
         let place = Place::new();
         let disk = Disk::new(&place);
-        let mut this = Self { place, disk, server: None, port: 0 };
+        let mut this = Self { place, disk, server: None, port: 0, wait_s: 90 };
         this.serve();
         this
     }
@@ -98,8 +100,9 @@ impl Async {
         let configuration = self.place.write(
             "steadfast.toml",
             &format!(
-                "[log]\nsize_mib = 16\n[[share]]\npath = {:?}\nclients = [\"*\"]\n\
+                "[server]\nrecovery_wait_s = {}\n[log]\nsize_mib = 16\n[[share]]\npath = {:?}\nclients = [\"*\"]\n\
                  options = [\"no_root_squash\", \"async\"]\n",
+                self.wait_s,
                 utf8(&self.place.share)
             ),
         );
@@ -279,6 +282,78 @@ fn what_server_and_client_have_lost_together_is_sent_by_the_next_mount() {
     assert_eq!(this.pending(), 0);
     this.crash(true);
     same(&this.place.share, ideal.path());
+}
+
+/// A program that somebody else runs on a mount, and what it has said.
+fn run_beside(program: &str, arguments: &[&str]) -> Child {
+    Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(mount: &Mount, signal: Signal) {
+    let pid = rustix::process::Pid::from_raw(mount.child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn nobody_sees_a_file_before_all_that_was_acknowledged_of_it_is_there_again() {
+    let Some(_turn) = turn() else { return };
+    let mut this = Async::new();
+    fs::write(this.place.share.join("file"), "old").unwrap();
+    rustix::fs::sync();
+    let mount = this.mount("");
+    let other = Mount::new(&this.place, this.server.as_ref().unwrap(), "other", "actimeo=0");
+    let write = |text: &str| {
+        let file = OpenOptions::new().write(true).truncate(true).open(mount.path("file")).unwrap();
+        (&file).write_all(text.as_bytes()).unwrap();
+        file.sync_all().unwrap();
+    };
+    write("acknowledged");
+    fs::write(mount.path("new"), "new").unwrap();
+    assert_eq!(fs::read_to_string(other.path("file")).unwrap(), "acknowledged");
+    // The client with the journal does not come for a while.
+    signal(&mount, Signal::STOP);
+    this.crash(true);
+    assert_eq!(fs::read_to_string(this.place.share.join("file")).unwrap(), "old", "it was lost");
+    let reader = run_beside("cat", &[utf8(&other.path("file")), utf8(&other.path("new"))]);
+    // It has to ask the server. What it would see now is not what was acknowledged.
+    std::thread::sleep(Duration::from_secs(4));
+    signal(&mount, Signal::CONT);
+    let read = reader.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&read.stdout), "acknowledgednew");
+    drop(other);
+    mount.unmount();
+    this.has_no_conflict();
+    // Who has ended is not waited for.
+    let recorded = || fs::read_to_string(this.place.state.join("journaling-clients")).unwrap();
+    let begun = Instant::now();
+    while recorded().lines().count() > 1 {
+        assert!(begun.elapsed() < PATIENCE, "{}", recorded());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn who_does_not_come_is_waited_for_no_longer_than_was_said() {
+    let Some(_turn) = turn() else { return };
+    let mut this = Async::new();
+    this.wait_s = 4;
+    this.crash(false);
+    let mount = this.mount("");
+    fs::write(mount.path("file"), "acknowledged").unwrap();
+    File::open(&mount.at).unwrap().sync_all().unwrap();
+    mount.kill();
+    this.crash(true);
+    let begun = Instant::now();
+    let other = Mount::new(&this.place, this.server.as_ref().unwrap(), "other", "");
+    let gone = fs::read(other.path("file")).unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    assert!(begun.elapsed() >= Duration::from_secs(2), "it was waited for: {:?}", begun.elapsed());
+    // What it has comes when it comes; nobody is in its way.
+    let mount = this.mount("");
+    assert_eq!(fs::read_to_string(other.path("file")).unwrap(), "acknowledged");
+    drop(other);
+    mount.unmount();
+    this.has_no_conflict();
 }
 
 /// Without a journal the same loses: so what the tests above see is no accident.

@@ -129,6 +129,16 @@ impl ClientError {
         )
     }
 
+    /// Whether the server has the program, and not the procedure that was called.
+    pub fn is_procedure_unavailable(&self) -> bool {
+        matches!(self, Self::Accepted(AcceptedError::ProcedureUnavailable))
+    }
+
+    /// Whether the server does not have what was called.
+    pub fn is_unavailable(&self) -> bool {
+        self.is_program_unavailable() || self.is_procedure_unavailable()
+    }
+
     /// A time-out after this long.
     pub(crate) fn timed_out(waited: std::time::Duration) -> Self {
         Self::TimedOut { waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX) }

@@ -1,7 +1,10 @@
 //! The recovery program of Steadfast, version 1 (docs/recovery.md): what is stable on the server.
 
-use steadfast_wire::recovery::{StatusOk, SyncOk};
-use steadfast_xdr::{Decode, Reader, XdrError};
+use steadfast_wire::nfs3::NfsFh3;
+use steadfast_wire::recovery::{
+    AttachArgs, JournalArgs, RECORDED, StatusOk, SyncOk, WAITING, WAITING_FOR_YOU,
+};
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use crate::call::Procedure;
 use crate::error::ClientError;
@@ -23,6 +26,14 @@ pub const NULL: Procedure = recovery(0, "NULL");
 pub const STATUS: Procedure = recovery(1, "STATUS");
 /// SYNC.
 pub const SYNC: Procedure = recovery(2, "SYNC");
+/// ATTACH.
+pub const ATTACH: Procedure = recovery(3, "ATTACH");
+/// RECOVERED.
+pub const RECOVERED: Procedure = recovery(4, "RECOVERED");
+/// DETACH.
+pub const DETACH: Procedure = recovery(5, "DETACH");
+/// All of them, by number.
+pub const ALL: [Procedure; 6] = [NULL, STATUS, SYNC, ATTACH, RECOVERED, DETACH];
 
 /// What a server says of how it acknowledges changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,18 +42,78 @@ pub struct RecoveryStatus {
     pub is_async: bool,
     /// The write verifier, as WRITE and COMMIT give it.
     pub verifier: [u8; 8],
+    /// The client is recorded: the server waits for it when it has lost something.
+    pub is_recorded: bool,
+    /// The server waits for clients that bring back what it has lost.
+    pub is_waiting: bool,
+    /// It waits for this one, and has served nobody else on the share since it has started.
+    pub is_waited_for: bool,
 }
 
 fn status(r: &mut Reader<'_>) -> Result<RecoveryStatus, XdrError> {
-    let StatusOk { is_async, verifier, flags: _ } = StatusOk::decode(r)?;
-    Ok(RecoveryStatus { is_async, verifier })
+    let StatusOk { is_async, verifier, flags } = StatusOk::decode(r)?;
+    Ok(RecoveryStatus {
+        is_async,
+        verifier,
+        is_recorded: flags & RECORDED != 0,
+        is_waiting: flags & WAITING != 0,
+        is_waited_for: flags & WAITING_FOR_YOU != 0,
+    })
 }
 
 fn sync(r: &mut Reader<'_>) -> Result<[u8; 8], XdrError> {
     SyncOk::decode(r).map(|told| told.verifier)
 }
 
+fn encoded(arguments: &impl Encode) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    arguments.encode(&mut Writer::new(&mut bytes));
+    bytes
+}
+
 impl<T: RpcTransport> Nfs3Client<T> {
+    /// ATTACH of the recovery program: says on this connection which journal the client keeps of the share of
+    /// this object, and under which name people know the client. As [`Nfs3Client::recovery_status`].
+    ///
+    /// # Errors
+    /// As [`Nfs3Client::recovery_status`]; [`ClientError::is_procedure_unavailable`] of an older server.
+    pub fn recovery_attach(
+        &mut self,
+        handle: &FileHandle,
+        journal: [u8; 16],
+        name: &[u8],
+    ) -> Result<RecoveryStatus, ClientError> {
+        let arguments = AttachArgs { object: NfsFh3(handle.as_bytes()), journal, name };
+        self.run(ATTACH, &encoded(&arguments), Beside::Nothing, status)
+    }
+
+    /// RECOVERED of the recovery program: the client has brought back what the server had lost. Returns the
+    /// write verifier.
+    ///
+    /// # Errors
+    /// As [`Nfs3Client::recovery_attach`].
+    pub fn recovery_done(
+        &mut self,
+        handle: &FileHandle,
+        journal: [u8; 16],
+    ) -> Result<[u8; 8], ClientError> {
+        let arguments = JournalArgs { object: NfsFh3(handle.as_bytes()), journal };
+        self.run(RECOVERED, &encoded(&arguments), Beside::Nothing, sync)
+    }
+
+    /// DETACH of the recovery program: nothing is in the journal any more. Returns the write verifier.
+    ///
+    /// # Errors
+    /// As [`Nfs3Client::recovery_attach`].
+    pub fn recovery_detach(
+        &mut self,
+        handle: &FileHandle,
+        journal: [u8; 16],
+    ) -> Result<[u8; 8], ClientError> {
+        let arguments = JournalArgs { object: NfsFh3(handle.as_bytes()), journal };
+        self.run(DETACH, &encoded(&arguments), Beside::Nothing, sync)
+    }
+
     /// STATUS of the recovery program: whether the share of this object is `async` for this caller.
     ///
     /// # Errors

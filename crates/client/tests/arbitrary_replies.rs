@@ -25,7 +25,7 @@ fn procedures() -> impl Iterator<Item = (u32, u32)> {
     (0..22)
         .map(|number| (NFS3, number))
         .chain((0..3).map(|number| (nfsacl::NFSACL, number)))
-        .chain((0..3).map(|number| (recovery::RECOVERY, number)))
+        .chain(recovery::ALL.iter().map(|one| (recovery::RECOVERY, one.number)))
         .chain((1..6).map(|number| (mount::MOUNT, number)))
         .chain([(rpcbind::RPCBIND, 3)])
 }
@@ -147,6 +147,9 @@ fn results_of_every_kind_are_read() {
         (nfsacl::NFSACL, 1, none(7)),
         (recovery::RECOVERY, 1, none(5)),
         (recovery::RECOVERY, 2, none(3)),
+        (recovery::RECOVERY, 3, none(5)),
+        (recovery::RECOVERY, 4, none(3)),
+        (recovery::RECOVERY, 5, none(3)),
         (mount::MOUNT, 1, list(&[0, 4, 9, 2, 0, 1])),
         (mount::MOUNT, 5, list(&[1, 0, 1, 0, 0, 0])),
         (rpcbind::RPCBIND, 3, list(&[2049])),

@@ -36,6 +36,9 @@ pub struct LogFigures {
     pub checkpoints: u64,
     /// How long writes to its device took: shortest and longest time, in ns, and how many.
     pub write_ns: Vec<(u64, u64, u64)>,
+    /// All of these writes together, in ns.
+    #[serde(default)]
+    pub write_total_ns: u64,
     /// The median of these, wrong by a third at the most.
     pub write_p50_ns: u64,
     /// The 99th percentile, as wrong.
@@ -165,6 +168,7 @@ impl LogFigures {
             waits_for_room: self.waits_for_room.saturating_sub(before.waits_for_room),
             checkpoints: self.checkpoints.saturating_sub(before.checkpoints),
             write_ns: buckets.filter(|(_, _, count)| *count > 0).collect(),
+            write_total_ns: self.write_total_ns.saturating_sub(before.write_total_ns),
             file_systems: self.file_systems.iter().map(file_system).collect(),
             ..self.clone()
         }

@@ -2,7 +2,7 @@
 //!
 //! [`api`], [`statistics`], [`clients`] and [`intent_log`] have the documents, as JSON; [`Client`] asks for them,
 //! [`Control`] answers by the [`Services`] of the server, of which [`ShareService`] is the largest.
-//! [`plain`] shows them on a terminal, which no text of theirs may command. [`sharetab`] tells other
+//! [`metrics`] has numbers for monitoring. [`plain`] shows them on a terminal, which no text of theirs may command. [`sharetab`] tells other
 //! programs what is shared, [`plugins`] have them share it by other protocols. NFS calls wait for
 //! none of this.
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ mod client;
 pub mod clients;
 pub mod explain;
 pub mod intent_log;
+pub mod metrics;
 pub mod plain;
 pub mod plugins;
 mod server;
@@ -22,7 +23,10 @@ pub mod statistics;
 pub mod store;
 
 pub use client::{AskError, Client, Patience, Watch};
-pub use server::{Control, ControlOptions, OPENAPI, Peer, Permissions, SOCKET_NAME, router};
+pub use server::{
+    Control, ControlOptions, MetricsOptions, OPENAPI, Peer, Permissions, SOCKET_NAME,
+    read_token_file, router,
+};
 pub use service::{
     ClientService, LogService, RawJson, Refusal, RefusalKind, Services, ShareService,
 };

@@ -11,6 +11,7 @@ use crate::api::{
 };
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
+use crate::metrics::Figures;
 use crate::slow::{SlowFilter, SlowReport};
 use crate::statistics::Statistics;
 
@@ -198,6 +199,8 @@ pub struct Services {
     pub statistics: Teller<Statistics>,
     /// The slowest calls.
     pub slow: SlowTeller,
+    /// Collects numbers for `/metrics`. It is called once a second at most.
+    pub metrics: Teller<Figures>,
     /// Makes the document of name services.
     pub names: Teller<Result<RawJson, Refusal>>,
     /// The intent log.

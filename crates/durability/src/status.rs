@@ -88,6 +88,8 @@ pub struct IntentLogStatus {
     pub counters: Counters,
     /// How long writes of batches took, in ns.
     pub write_ns: Histogram,
+    /// All of these together, in ns.
+    pub write_total_ns: u64,
     /// Replies that outlive the server.
     pub replies: RepliesKept,
 }
@@ -104,6 +106,7 @@ impl IntentLogKeeper {
             file_systems,
             counters,
             write_ns,
+            write_total_ns,
             ..
         } = self.log.usage();
         let (checkpoints, last_checkpoint) = {
@@ -137,6 +140,7 @@ impl IntentLogKeeper {
             last_checkpoint,
             counters,
             write_ns,
+            write_total_ns,
             replies: self.replies.kept(),
         }
     }

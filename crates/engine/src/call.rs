@@ -379,6 +379,12 @@ impl<'a> Call<'a> {
         let share: &'a Share = &exported.export.share;
         self.op.used = Some(share.id);
         self.subject = CallSubject { share: Some(share.id), file: Some(handle), uid: None };
+        let clients = &self.shared.journaling_clients;
+        if self.op.operation.is_answered_while_recovering {
+            clients.heard(share.id, || self.peer.origin(), self.now_ms);
+        } else if clients.holds(share.id, || self.peer.origin(), self.now_ms) {
+            return Err(FsError::TryLater);
+        }
         let ruling = if share.crosses_mounts { self.ruling(exported, &handle)? } else { exported };
         let rights = self.rights(ruling).map_err(|error| self.for_names(error, share_id))?;
         if self.op.operation.is_changing && rights.is_read_only {

@@ -17,6 +17,9 @@ pub(crate) struct Operation {
     /// Whether the caller's credentials must be good. NULL does no work and asks for no identity
     /// (RFC 1813 §3.3.0).
     pub(crate) asks_identity: bool,
+    /// Whether it is answered while the share waits for clients that bring back what was lost
+    /// (`journaling_clients.rs`): it tells nothing of files, and changes none. Locks are taken again.
+    pub(crate) is_answered_while_recovering: bool,
     /// How its result tells of a failure; `None` if it cannot fail once its arguments are decoded.
     pub(crate) failure: Option<Failure>,
 }
@@ -42,7 +45,13 @@ impl Operation {
         words: usize,
     ) -> Self {
         let failure = Some(Failure { status, words, is_silent_for_now: false });
-        Self { name, is_changing: false, asks_identity: true, failure }
+        Self {
+            name,
+            is_changing: false,
+            asks_identity: true,
+            is_answered_while_recovering: false,
+            failure,
+        }
     }
 
     /// A procedure that changes something.
@@ -52,6 +61,11 @@ impl Operation {
         words: usize,
     ) -> Self {
         Self { is_changing: true, ..Self::reads(name, status, words) }
+    }
+
+    /// The same procedure, answered while a share waits for clients that bring back what was lost.
+    pub(crate) const fn while_recovering(self) -> Self {
+        Self { is_answered_while_recovering: true, ..self }
     }
 
     /// The same procedure of a protocol that has no status for "later".
@@ -67,7 +81,13 @@ impl Operation {
 
     /// A procedure that cannot fail once its arguments are decoded.
     pub(crate) const fn answers(name: &'static str) -> Self {
-        Self { name, is_changing: false, asks_identity: true, failure: None }
+        Self {
+            name,
+            is_changing: false,
+            asks_identity: true,
+            is_answered_while_recovering: true,
+            failure: None,
+        }
     }
 
     /// NULL.

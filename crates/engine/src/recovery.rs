@@ -4,17 +4,31 @@
 //! It has the handles, statuses, write verifiers and rules of access of NFSv3, and is registered with no
 //! rpcbind: who wants it asks on the port of NFS.
 
-use steadfast_wire::recovery::{StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes};
+use steadfast_shares::ShareId;
+use steadfast_vfs::FsError;
+use steadfast_wire::recovery::{
+    AttachArgs, JournalArgs, RECORDED, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
+    WAITING, WAITING_FOR_YOU,
+};
 use steadfast_xdr::{Encode, Writer};
 
-use crate::call::{Call, Outcome};
+use crate::call::{Call, Outcome, Target};
+use crate::journaling_clients::{Attached, JournalId, JournalingClient, JournalingClients};
 use crate::nfs3::status::{reads, status};
 use crate::operation::Operation;
+use crate::peer::Origin;
 use crate::program::{Null, Port, Procedure, Program, Row, Version};
 use crate::reply::ReplyBuffer;
 
 /// Its procedures by number.
-const PROCEDURES: &[Row] = &[Row::of::<Null>(), Row::of::<Status>(), Row::of::<Sync>()];
+const PROCEDURES: &[Row] = &[
+    Row::of::<Null>(),
+    Row::of::<Status>(),
+    Row::of::<Sync>(),
+    Row::of::<Attach>(),
+    Row::of::<Recovered>(),
+    Row::of::<Detach>(),
+];
 
 /// The recovery program.
 pub(crate) const PROGRAM: Program = Program {
@@ -28,7 +42,7 @@ pub(crate) const PROGRAM: Program = Program {
 struct Status;
 
 impl Procedure for Status {
-    const OPERATION: Operation = reads("STATUS", 0);
+    const OPERATION: Operation = reads("STATUS", 0).while_recovering();
     type Arguments<'a> = StatusArgs<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &StatusArgs<'_>, reply: &mut ReplyBuffer) -> Outcome {
@@ -36,16 +50,116 @@ impl Procedure for Status {
         let result = call.resolve(arguments.object.0).and_then(|target| {
             // Whether the object is there: a handle that is stale for NFS is stale here.
             call.read(&target, |caller| target.storage.attributes(caller, &target.handle))?;
-            Ok(target.rights.is_async)
+            let is_async = target.rights.is_async;
+            Ok((target, is_async))
         });
         match result {
-            Ok(is_async) => {
-                let verifier = call.shared.write_verifier().to_be_bytes();
-                StatusRes::Ok(StatusOk { is_async, verifier, flags: 0 }).encode(&mut w);
+            Ok((target, is_async)) => {
+                tell(call, &mut w, &target, is_async, 0);
                 Outcome::Done
             }
             Err(error) => call.fail(&mut w, error),
         }
+    }
+}
+
+fn tell(call: &Call<'_>, w: &mut Writer<'_>, target: &Target<'_>, is_async: bool, recorded: u32) {
+    let is_waiting = call.shared.journaling_clients.is_waiting(target.share.id);
+    let flags = recorded | if is_waiting { WAITING } else { 0 };
+    let verifier = call.shared.write_verifier().to_be_bytes();
+    StatusRes::Ok(StatusOk { is_async, verifier, flags }).encode(w);
+}
+
+/// A client says on its connection which journal it keeps.
+struct Attach;
+
+impl Procedure for Attach {
+    const OPERATION: Operation = reads("ATTACH", 0).while_recovering();
+    type Arguments<'a> = AttachArgs<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &AttachArgs<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let mut w = Writer::new(&mut reply.bytes);
+        let result = call.resolve(arguments.object.0).and_then(|target| {
+            call.read(&target, |caller| target.storage.attributes(caller, &target.handle))?;
+            let clients = &call.shared.journaling_clients;
+            let is_known = clients.is_recorded(target.share.id, &arguments.journal);
+            let is_async = target.rights.is_async;
+            // Of a share that is not `async` (any more) there is nothing to wait for but what was
+            // promised before; who may change nothing is promised nothing.
+            if !is_known && (!is_async || target.rights.is_read_only) {
+                return Ok((target, is_async, 0));
+            }
+            if !is_known {
+                call.may_block(&target)?;
+            }
+            let client = JournalingClient {
+                share: target.share.id,
+                journal: arguments.journal,
+                address: call.peer.address.ip(),
+                name: arguments.name.to_vec(),
+            };
+            let flags = match clients.attach(&client, call.peer.origin(), call.now_ms) {
+                Attached::Unrecorded => 0,
+                Attached::Recorded => RECORDED,
+                Attached::WaitedFor => RECORDED | WAITING_FOR_YOU,
+            };
+            Ok((target, is_async, flags))
+        });
+        match result {
+            Ok((target, is_async, recorded)) => {
+                tell(call, &mut w, &target, is_async, recorded);
+                Outcome::Done
+            }
+            Err(error) => call.fail(&mut w, error),
+        }
+    }
+}
+
+/// Does something for a client with a journal, and tells the write verifier.
+fn for_journal(
+    call: &mut Call<'_>,
+    arguments: &JournalArgs<'_>,
+    reply: &mut ReplyBuffer,
+    work: fn(&JournalingClients, ShareId, &JournalId, Origin) -> bool,
+) -> Outcome {
+    let mut w = Writer::new(&mut reply.bytes);
+    let result = call.resolve(arguments.object.0).and_then(|target| {
+        let (clients, from) = (&call.shared.journaling_clients, call.peer.origin());
+        let is_known = work(clients, target.share.id, &arguments.journal, from);
+        // It has to say first who it is.
+        if is_known { Ok(()) } else { Err(FsError::Invalid) }
+    });
+    match result {
+        Ok(()) => {
+            let verifier = call.shared.write_verifier().to_be_bytes();
+            SyncRes::Ok(SyncOk { verifier }).encode(&mut w);
+            Outcome::Done
+        }
+        Err(error) => call.fail(&mut w, error),
+    }
+}
+
+/// A client has brought back what was lost.
+struct Recovered;
+
+impl Procedure for Recovered {
+    const OPERATION: Operation = reads("RECOVERED", 0).while_recovering();
+    type Arguments<'a> = JournalArgs<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &JournalArgs<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        for_journal(call, arguments, reply, JournalingClients::recovered)
+    }
+}
+
+/// A client has nothing in its journal any more, and ends.
+struct Detach;
+
+impl Procedure for Detach {
+    const OPERATION: Operation = reads("DETACH", 0).while_recovering();
+    type Arguments<'a> = JournalArgs<'a>;
+
+    fn run(call: &mut Call<'_>, arguments: &JournalArgs<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        for_journal(call, arguments, reply, JournalingClients::detach)
     }
 }
 
@@ -54,7 +168,7 @@ struct Sync;
 
 impl Procedure for Sync {
     // It changes nothing that a client could see: read-only shares allow it, and a repetition is executed.
-    const OPERATION: Operation = reads("SYNC", 0);
+    const OPERATION: Operation = reads("SYNC", 0).while_recovering();
     type Arguments<'a> = SyncArgs<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &SyncArgs<'_>, reply: &mut ReplyBuffer) -> Outcome {

@@ -11,6 +11,7 @@ use steadfast_state::State;
 use crate::callback::Callbacks;
 use crate::delegations::Delegations;
 use crate::export::ExportTable;
+use crate::journaling_clients::JournalingClients;
 use crate::local_locks::LocalLocks;
 use crate::mount::list::MountList;
 use crate::nfs4::{self, Nfs4};
@@ -78,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) callbacks: Callbacks,
     /// Calls that wait for clients, or for names.
     pub(crate) waits: Arc<Waits>,
+    /// Clients that keep a journal.
+    pub(crate) journaling_clients: JournalingClients,
     /// Locks that hosts were told of.
     pub(crate) grants: AtomicU64,
     verifier_changes: AtomicU64,
@@ -106,6 +109,7 @@ impl Shared {
             outbound: OnceLock::new(),
             callbacks: Callbacks::default(),
             waits: Arc::default(),
+            journaling_clients: JournalingClients::default(),
             grants: AtomicU64::new(0),
             verifier_changes: AtomicU64::new(0),
             config,

@@ -119,6 +119,8 @@ pub struct IntentLog {
     pub(crate) stable: AtomicU64,
     last: AtomicU64,
     write_ns: SharedHistogram,
+    /// All of these together.
+    write_total_ns: AtomicU64,
 }
 
 impl IntentLog {
@@ -173,6 +175,7 @@ impl IntentLog {
             stable: AtomicU64::new(last.0),
             last: AtomicU64::new(last.0),
             write_ns: SharedHistogram::default(),
+            write_total_ns: AtomicU64::new(0),
         })
     }
 
@@ -416,6 +419,7 @@ impl IntentLog {
     /// A write of a batch took so long.
     pub fn note_write(&self, ns: u64) {
         self.write_ns.note(ns);
+        self.write_total_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
     /// How many batches were taken.
@@ -441,6 +445,7 @@ impl IntentLog {
             file_systems: state.file_systems.usage(),
             counters: state.counters,
             write_ns: self.write_ns.load(),
+            write_total_ns: self.write_total_ns.load(Ordering::Relaxed),
         }
     }
 }

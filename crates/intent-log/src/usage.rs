@@ -100,6 +100,8 @@ pub struct Usage {
     pub counters: Counters,
     /// How long writes took, in nanoseconds, as the caller noted it.
     pub write_ns: Histogram,
+    /// All of these together.
+    pub write_total_ns: u64,
 }
 
 #[cfg(test)]

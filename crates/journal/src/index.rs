@@ -176,6 +176,8 @@ pub(crate) struct Index {
     records: BTreeMap<Sequence, Entry>,
     files: HashMap<Arc<[u8]>, FileState>,
     pub(crate) superseded_bytes: u64,
+    /// File data of all records, before compression.
+    pub(crate) data_bytes: u64,
 }
 
 impl Index {
@@ -197,6 +199,7 @@ impl Index {
             let is_zero = entry.effect != Effect::Data;
             state.extents.insert(range.start, Extent { end: range.end, sequence, is_zero });
         }
+        self.data_bytes += u64::from(entry.length);
         self.records.insert(sequence, entry);
     }
 
@@ -335,6 +338,7 @@ impl Index {
     fn remove(&mut self, sequence: Sequence) -> Option<Entry> {
         self.take_extents(sequence);
         let entry = self.records.remove(&sequence)?;
+        self.data_bytes = self.data_bytes.saturating_sub(u64::from(entry.length));
         if let Some(state) = entry.objects[0].as_ref().and_then(|file| self.files.get_mut(file)) {
             state.cut_writes.remove(&(entry.offset, sequence));
             state.cut_truncations.remove(&sequence);
@@ -348,6 +352,11 @@ impl Index {
             }
         }
         Some(entry)
+    }
+
+    /// The oldest record's sequence, and when it was made.
+    pub(crate) fn oldest(&self) -> Option<(Sequence, u64)> {
+        self.records.first_key_value().map(|(sequence, entry)| (*sequence, entry.time_ns))
     }
 
     pub(crate) fn get(&self, sequence: Sequence) -> Option<&Entry> {

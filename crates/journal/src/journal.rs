@@ -20,7 +20,7 @@ use crate::manifest;
 use crate::notes::{self, KIND_BYPASS, KIND_OUTCOME, Outcome};
 use crate::record::{self, Record, Unfit};
 use crate::state::{State, TailAt, UNWRITTEN_BYTES_MAX};
-use crate::status::{Recovered, Status};
+use crate::status::{Load, Recovered, Status};
 use crate::superblock::{self, Copies, Superblock, SuperblockFault, TEXT_BYTES_MAX};
 
 /// Room that markers of changes around the journal leave: for frames that say what has left.
@@ -78,6 +78,9 @@ impl std::fmt::Debug for Journal {
         f.debug_struct("Journal").field("place", &self.place).finish_non_exhaustive()
     }
 }
+
+/// Names a journal, the same as long as it is there.
+pub type JournalId = [u8; 16];
 
 fn new_superblock(options: &Options, uuid: [u8; 16], ring_bytes: u64) -> Superblock {
     Superblock {
@@ -245,7 +248,8 @@ impl Journal {
     /// another handle ([`crate::Pending::handles`]).
     ///
     /// # Errors
-    /// As [`Journal::append`]. Without it a replay finds out by the verifier or the name.
+    /// As [`Journal::append`]. It is known until this host crashes then; a replay after that finds out by the
+    /// verifier or the name.
     pub fn note_outcome(&self, of: Sequence, outcome: Outcome) -> Result<(), AppendError> {
         let mut state = self.state.lock();
         let object = state.index.get(of).and_then(Entry::stamped).cloned();
@@ -253,16 +257,25 @@ impl Journal {
         let frame = notes::encode_outcome(HEADER_BYTES, of, &object, &outcome)?;
         // Without a handle later records of the object cannot be brought to what is made instead of it.
         let reserve = if outcome.handle.is_empty() { RECORD_RESERVE_BYTES } else { RESERVE_BYTES };
-        self.make_room(&mut state, frame.len(), reserve)?;
+        let room = self.make_room(&mut state, frame.len(), reserve);
         let Some(entry) = state.index.get_mut(of) else { return Ok(()) };
         let after = outcome.after;
         entry.note(outcome);
-        let header = state.place(frame, KIND_OUTCOME, 0);
+        // Without a frame the stamp is before all: it gets one when there is room again.
+        let position = match room {
+            Ok(()) => state.place(frame, KIND_OUTCOME, 0).position,
+            Err(_) => 0,
+        };
         if let Some(stamp) = after {
-            state.index.note_stamp(&object, stamp, header.position);
+            state.index.note_stamp(&object, stamp, position);
         }
         state.version += 1;
-        Ok(())
+        room
+    }
+
+    /// Names the journal, the same as long as it is there.
+    pub fn id(&self) -> JournalId {
+        self.state.lock().superblock.uuid
     }
 
     /// Call this before a change of an object is sent to the server around the journal, as the ring is full
@@ -484,6 +497,26 @@ impl Journal {
             last: state.issued,
             stable: state.stable,
             manifest_error,
+            statistics,
+        }
+    }
+
+    /// What it holds now. Unlike [`Journal::status`] it never waits for the disk, so that it serves when the
+    /// disk hangs.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let state = self.state.lock();
+        let mut statistics = state.statistics;
+        statistics.superseded_bytes = state.index.superseded_bytes;
+        Load {
+            failed: state.failed.as_deref().map(Into::into),
+            ring_bytes: state.ring_bytes,
+            used_bytes: state.head - state.freed,
+            pending_records: state.index.len() as u64,
+            pending_bytes: state.index.data_bytes,
+            oldest: state.index.oldest(),
+            last: state.issued,
+            stable: state.stable,
             statistics,
         }
     }

@@ -69,3 +69,26 @@ pub struct Status {
     /// Counts.
     pub statistics: Statistics,
 }
+
+/// What a journal holds, as [`crate::Journal::load`] tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Why it has failed, if it has.
+    pub failed: Option<String>,
+    /// The size of the ring, in bytes.
+    pub ring_bytes: u64,
+    /// Of it, what may not be written over, in bytes.
+    pub used_bytes: u64,
+    /// Records that have not left.
+    pub pending_records: u64,
+    /// File data in these, in bytes, before compression.
+    pub pending_bytes: u64,
+    /// The oldest of them, and when it was made, in nanoseconds since 1970.
+    pub oldest: Option<(Sequence, u64)>,
+    /// The last sequence that was given.
+    pub last: Sequence,
+    /// Up to this one everything is on the medium.
+    pub stable: Sequence,
+    /// Counts.
+    pub statistics: Statistics,
+}

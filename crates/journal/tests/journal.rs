@@ -42,6 +42,10 @@ fn a_full_ring_refuses_and_drops_nothing() {
     journal.append(&write(b"g", 0, &data)).unwrap();
     let status = journal.status();
     assert_eq!((status.statistics.full_waits, status.statistics.left_records), (2, 3));
+    let (load, left) = (journal.load(), pending(&journal));
+    assert_eq!(load.oldest.map(|(sequence, _)| sequence), left.first().copied());
+    assert_eq!((load.pending_records, load.used_bytes), (left.len() as u64, status.used_bytes));
+    assert_eq!(load.pending_bytes, (left.len() * data.len()) as u64);
     let large = vec![0; 1 << 20];
     let refused = journal.append(&write(b"g", 0, &large));
     assert!(matches!(refused, Err(AppendError::TooLarge { .. })), "{refused:?}");
@@ -69,6 +73,9 @@ fn a_ring_goes_round_for_ever_while_records_leave() {
         }
     }
     assert_eq!(pending(&journal).len(), 1);
+    // One that is superseded waits for the one that the server does not have yet.
+    let load = journal.load();
+    assert_eq!((load.pending_records, load.pending_bytes), (2, 2 * 1500));
     let statistics = journal.status().statistics;
     assert_eq!(statistics.superseded_bytes, (2000 - 2000 / 3 - 1) * 1500);
 }

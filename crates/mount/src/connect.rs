@@ -239,7 +239,12 @@ fn abilities(
     let patience =
         crate::transport::Patience { pid: 0, until: Some(std::time::Instant::now() + STEP) };
     let (info, attributes, statistics, names) = server.call(identity, patience, |nfs| {
-        let (info, attributes) = (nfs.fsinfo(&root)?, nfs.getattr(&root)?);
+        let info = nfs.fsinfo(&root)?;
+        // A server that waits for what its clients bring back answers no GETATTR.
+        let attributes = match &info.attributes {
+            Some(attributes) => attributes.clone(),
+            None => nfs.getattr(&root)?,
+        };
         Ok((info, attributes, nfs.fsstat(&root).ok(), nfs.pathconf(&root).ok()))
     })?;
     // What the server says is possible outweighs what is wished.

@@ -104,7 +104,9 @@ impl Filesystem for Adapter {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let who = Who::of(request);
         let asker = self.volume.asker(who);
-        if let Some(node) = self.volume.lookup_known(&asker, parent.0, name.as_bytes()) {
+        let known = self.volume.lookup_known(&asker, parent.0, name.as_bytes());
+        self.volume.counters().note_cache(known.is_some());
+        if let Some(node) = known {
             return entry(reply, &node);
         }
         let name = name.to_owned();
@@ -119,7 +121,9 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        if let Some(node) = self.volume.known(number.0) {
+        let known = self.volume.known(number.0);
+        self.volume.counters().note_cache(known.is_some());
+        if let Some(node) = known {
             return reply.attr(&NOT_KEPT, &attributes_of(&node));
         }
         let answer = move |volume: &Volume, who| {

@@ -80,6 +80,11 @@ impl Held {
         self.dirty_bytes
     }
 
+    /// Bytes that were acknowledged, and not committed.
+    pub(crate) fn unstable_bytes(&self) -> usize {
+        self.unstable_bytes
+    }
+
     /// WRITEs in flight.
     pub(crate) fn flights(&self) -> usize {
         self.flights.len()

@@ -3,22 +3,24 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
 use parking_lot::Mutex;
 use steadfast_client::{Attributes, FileHandle, Identity, Wcc};
 use steadfast_journal::{
-    AppendError, Change, DATA_BYTES_MAX, Journal, OpenError, Options as RingOptions, Outcome,
-    Record, Recovered, Sequence, Settled, Stamp, Status, Time,
+    AppendError, Change, DATA_BYTES_MAX, Journal, JournalId, Load, OpenError,
+    Options as RingOptions, Outcome, Record, Recovered, Sequence, Settled, Stamp, Status, Time,
 };
 
 use crate::connect::{Connected, Specification};
 use crate::options::{JournalSync, Options};
-use crate::replay::{ReplayError, Replayed, Replaying, Report, replay};
+use crate::replay::{Carried, ReplayError, Replayed, Replaying, Report, replay, replay_again};
 use crate::server::Server;
+use crate::status::counters::Waits;
+use crate::status::{JournalStatus, RecoveriesStatus, milliseconds, shown, unix_ms};
 use crate::transport::Patience;
 
 /// How often the journal gives room back, and is made stable if its owner wants that by time.
@@ -42,8 +44,14 @@ pub(crate) struct Journaling {
     sync: JournalSync,
     /// The ring's disk has failed: everything is written synchronously.
     has_failed: AtomicBool,
+    /// Why.
+    failure: OnceLock<String>,
     /// Writers that have found no room.
     full_waits: AtomicU64,
+    /// Those that wait for it.
+    waits: Waits,
+    /// What was brought back to the server.
+    history: Mutex<RecoveriesStatus>,
     began: Instant,
     /// What leaves when everything that was appended before is on the disk.
     leaving: Mutex<Vec<Sequence>>,
@@ -84,7 +92,13 @@ impl Journaling {
             write_bytes: connected.write_bytes.min(connected.read_bytes),
             sync: options.journal_sync,
             has_failed: AtomicBool::new(false),
+            failure: OnceLock::new(),
             full_waits: AtomicU64::new(0),
+            waits: Waits::default(),
+            history: Mutex::new(RecoveriesStatus {
+                conflicts_directory: shown(&directory.join("conflicts")),
+                ..RecoveriesStatus::default()
+            }),
             began: Instant::now(),
             leaving: Mutex::default(),
             is_replaying: Mutex::default(),
@@ -101,7 +115,13 @@ impl Journaling {
         }
         if recovered.pending_records > 0 {
             tracing::info!(records = recovered.pending_records, "the journal is replayed");
-            report(&self.replay_now(server, &HashSet::new())?.report);
+            let mut replay =
+                |carried: &mut Carried| self.replay_now(server, &HashSet::new(), carried);
+            let replayed = replay_again(&mut replay)?.report;
+            report(&replayed);
+            let mut history = self.history.lock();
+            history.records_sent_at_mount = replayed.sent_records;
+            history.conflicts_at_mount = replayed.conflicts.len() as u64;
         }
         self.journal.acknowledge_damage();
         Ok(())
@@ -111,6 +131,7 @@ impl Journaling {
         &self,
         server: &Server,
         unanswered: &HashSet<Sequence>,
+        carried: &mut Carried,
     ) -> Result<Replayed, ReplayError> {
         let replaying = Replaying {
             write_bytes: self.write_bytes,
@@ -127,26 +148,92 @@ impl Journaling {
                 tracing::info!(done, all, "the journal is replayed");
             }
         };
-        replay(&self.journal, server, &replaying, &mut progress)
+        replay(&self.journal, server, &replaying, carried, &mut progress)
     }
 
     /// Sends what the server has lost while the share is mounted. Whoever makes the changes of `in_flight`
-    /// is told of them otherwise.
+    /// is told of them otherwise. What is carried is that of all attempts of this recovery.
     pub(crate) fn recover(
         &self,
         server: &Server,
         unanswered: &HashSet<Sequence>,
         in_flight: &HashSet<Sequence>,
+        carried: &mut Carried,
     ) -> Result<Replayed, ReplayError> {
         let _replaying = self.is_replaying.lock();
         // All that is appended is to be there, too, if this host crashes now.
         self.make_stable(self.journal.status().last);
         let leaving = std::mem::take(&mut *self.leaving.lock());
         self.settle(leaving, Settled::Stable);
-        let mut replayed = self.replay_now(server, unanswered)?;
+        let mut replayed = self.replay_now(server, unanswered, carried)?;
         replayed.report.conflicts.retain(|conflict| !in_flight.contains(&conflict.sequence));
         report(&replayed.report);
+        let mut history = self.history.lock();
+        history.records_made_again += replayed.report.sent_records;
+        history.conflicts += replayed.report.conflicts.len() as u64;
         Ok(replayed)
+    }
+
+    /// The journal's name.
+    pub(crate) fn id(&self) -> JournalId {
+        self.journal.id()
+    }
+
+    /// Whether nothing is pending.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.settle_now();
+        self.journal.status().pending_records == 0
+    }
+
+    /// The server has lost something, which is brought back now.
+    pub(crate) fn note_recovery_begun(&self) {
+        self.history.lock().under_way_since_unix_ms = Some(unix_ms(SystemTime::now()));
+    }
+
+    /// What the server had lost is there again.
+    pub(crate) fn note_recovered(&self) {
+        let now_ms = unix_ms(SystemTime::now());
+        let mut history = self.history.lock();
+        history.count += 1;
+        history.last_unix_ms = Some(now_ms);
+        let begun_ms = history.under_way_since_unix_ms.take();
+        history.last_took_ms = begun_ms.map(|begun_ms| now_ms.saturating_sub(begun_ms));
+    }
+
+    /// Changes that others had made, or that the server had refused, when what it had lost was brought back.
+    pub(crate) fn conflicts(&self) -> u64 {
+        self.history.lock().conflicts
+    }
+
+    /// What the ring holds. Waits for no disk.
+    pub(crate) fn load(&self) -> Load {
+        self.journal.load()
+    }
+
+    /// What the mount tells of it. Waits for no disk.
+    pub(crate) fn told(&self) -> JournalStatus {
+        let load = self.load();
+        JournalStatus {
+            directory: shown(&self.directory),
+            ring_bytes: load.ring_bytes,
+            used_bytes: load.used_bytes,
+            commits_from_bytes: pressed_from(load.ring_bytes),
+            pending_records: load.pending_records,
+            pending_bytes: load.pending_bytes,
+            oldest_unix_ms: load.oldest.map(|(_, time_ns)| time_ns / 1_000_000),
+            oldest_sequence: load.oldest.map(|(sequence, _)| sequence.0),
+            last_sequence: load.last.0,
+            stable_sequence: load.stable.0,
+            sync: match self.sync {
+                JournalSync::Always => "always".to_owned(),
+                JournalSync::Fsync => "fsync".to_owned(),
+                JournalSync::Every(time) => time.as_secs().to_string(),
+            },
+            failed: self.failure.get().cloned().or(load.failed),
+            writers_waiting: self.waits.now(),
+            writers_waited_ms: milliseconds(self.waits.waited()),
+            recoveries: self.history.lock().clone(),
+        }
     }
 
     /// The last record.
@@ -245,6 +332,8 @@ impl Journaling {
 
     fn fail(&self, why: &dyn std::fmt::Display) {
         if !self.has_failed.swap(true, Ordering::AcqRel) {
+            // The first reason counts.
+            let _ = self.failure.set(why.to_string());
             tracing::error!(
                 "the journal is not used any more: {why}; from now on each write waits until the \
                  server has it on stable storage"
@@ -276,6 +365,7 @@ impl Journaling {
 
     /// Waits a while for room for so much data.
     pub(crate) fn wait_for_room(&self, bytes: usize, at_most: Duration) {
+        let _waiting = self.waits.begin();
         self.settle_now();
         self.journal.wait_for_room(bytes.min(DATA_BYTES_MAX), at_most);
     }
@@ -339,7 +429,7 @@ impl Journaling {
     /// Whether there is so little room that everything should be committed.
     pub(crate) fn is_pressed(&self) -> bool {
         let status = self.journal.status();
-        status.used_bytes > status.ring_bytes / 100 * PRESSED_FROM
+        status.used_bytes > pressed_from(status.ring_bytes)
     }
 
     /// Looks after the journal until its mount ends.
@@ -384,6 +474,11 @@ impl Journaling {
             tracing::error!("the journal could not be closed: {failed}");
         }
     }
+}
+
+/// When so much of a ring is used, everything is committed, in bytes.
+fn pressed_from(ring_bytes: u64) -> u64 {
+    ring_bytes / 100 * PRESSED_FROM
 }
 
 /// What tells whether somebody has changed an object.

@@ -265,6 +265,13 @@ impl Keeping {
         Ok(())
     }
 
+    /// Has all changes so far made stable soon, without waiting for it.
+    pub(crate) fn hurry(&self) {
+        if !self.unstable.lock().is_empty() {
+            self.is_urgent.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// SYNC, with the server's verifier. `None`: the file system cannot be flushed as a whole.
     fn synced(&self, node: &Node, identity: &Identity) -> Result<Option<Verifier>, ClientError> {
         match self.write_back.sync_file_system(node, identity) {

@@ -30,6 +30,7 @@ mod process;
 mod recovery;
 mod replay;
 mod server;
+pub mod status;
 mod transport;
 mod versions;
 mod volume;
@@ -40,9 +41,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{Config, Session, SessionACL};
 
@@ -55,6 +57,8 @@ use crate::journaling::Journaling;
 use crate::mounting::Place;
 use crate::pool::Pool;
 use crate::recovery::Recovery;
+use crate::status::{Service, Subject};
+use crate::transport::Patience;
 use crate::volume::Volume;
 
 /// Threads that take requests from the kernel, and wait for nothing. One, so that what a process does
@@ -64,8 +68,13 @@ const RECEIVERS: usize = 1;
 const READ_AHEAD_KIB: u32 = 4096;
 /// How often open files are looked for whose attributes are not believed any more.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long the server may take to hear that the journal is empty.
+const LAST_WORD: Duration = Duration::from_secs(2);
 /// How often data that is left after unmounting is reported.
 const REPORT: Duration = Duration::from_secs(30);
+
+/// A mount's journal, and what it does when the server has lost something, if the server says so.
+type Journal = (Arc<Journaling>, Option<Arc<Recovery>>);
 
 /// A mounted share, before it is served.
 #[derive(Debug)]
@@ -75,6 +84,8 @@ pub struct Mounted {
     session: Session<Adapter>,
     place: Place,
     directory: PathBuf,
+    what: Specification,
+    since: SystemTime,
     journaling: Option<Arc<Journaling>>,
     recovery: Option<Arc<Recovery>>,
 }
@@ -91,12 +102,10 @@ impl Mounted {
         directory: &Path,
         options: &Options,
     ) -> io::Result<Self> {
-        let journaling = Self::journal(&connected, source, options)?;
-        let recovery = match &journaling {
-            Some(_) => Recovery::begin(&connected.server, &connected.root),
-            None => Ok(None),
+        let (journaling, recovery) = match Self::journal(&connected, source, options)? {
+            Some((journaling, recovery)) => (Some(journaling), recovery),
+            None => (None, None),
         };
-        let recovery = recovery.map_err(io::Error::other)?;
         let (volume, stale) =
             Volume::new(connected, options.clone(), journaling.clone(), recovery.clone())?;
         let volume = Arc::new(volume);
@@ -110,25 +119,34 @@ impl Mounted {
             }
         };
         let directory = directory.to_owned();
-        Ok(Self { volume, stale, session, place, directory, journaling, recovery })
+        let what = Specification::parse(source).map_err(io::Error::other)?;
+        let since = SystemTime::now();
+        Ok(Self { volume, stale, session, place, directory, what, since, journaling, recovery })
     }
 
-    /// Opens the journal, if the options name one, and sends what is in it.
+    /// Opens the journal, if the options name one, tells the server of it, and sends what is in it.
     fn journal(
         connected: &Connected,
         source: &str,
         options: &Options,
-    ) -> io::Result<Option<Arc<Journaling>>> {
+    ) -> io::Result<Option<Journal>> {
         let what = Specification::parse(source).map_err(io::Error::other)?;
         let Some((journaling, recovered)) =
             Journaling::open(what, connected, options).map_err(io::Error::other)?
         else {
             return Ok(None);
         };
+        let recovery = Recovery::begin(&connected.server, &connected.root, journaling.id());
+        let recovery = recovery.map_err(io::Error::other)?;
         journaling.replay(&connected.server, &recovered).map_err(io::Error::other)?;
+        if let Some(recovery) = &recovery
+            && let Err(error) = recovery.tell_recovered(&connected.server)
+        {
+            tracing::warn!(%error, "the server was not told: it may go on waiting for this client");
+        }
         let journaling = Arc::new(journaling);
         journaling.start_care()?;
-        Ok(Some(journaling))
+        Ok(Some((journaling, recovery)))
     }
 
     fn session(
@@ -156,7 +174,8 @@ impl Mounted {
     /// # Errors
     /// When the connection to the kernel fails.
     pub fn serve(self) -> io::Result<()> {
-        let Self { volume, stale, session, place: _, directory, journaling, recovery } = self;
+        let service = self.answer_questions();
+        let Self { volume, stale, session, directory, journaling, recovery, .. } = self;
         let kernel = session.notifier();
         thread::Builder::new()
             .name("nfs-stale".to_owned())
@@ -203,13 +222,49 @@ impl Mounted {
         }
         volume.write_back().close();
         if let Some(recovery) = recovery {
+            if journaling.as_ref().is_some_and(|journaling| journaling.is_empty()) {
+                let until = Some(Instant::now() + LAST_WORD);
+                recovery.tell_detached(volume.server(), Patience { pid: 0, until });
+            }
             recovery.close();
         }
         volume.server().link.close();
         if let Some(journaling) = journaling {
             journaling.end();
         }
+        if let Some(service) = service {
+            service.end();
+        }
         outcome
+    }
+
+    /// Whoever asks how the mount is gets an answer from now on. A mount works without that, too.
+    fn answer_questions(&self) -> Option<Arc<Service>> {
+        let subject = Arc::new(Subject {
+            volume: Arc::clone(&self.volume),
+            journaling: self.journaling.clone(),
+            recovery: self.recovery.clone(),
+            what: self.what.clone(),
+            directory: self.directory.clone(),
+            mounted: self.since,
+            asked: OnceLock::new(),
+        });
+        let started = match self.place.device {
+            Some(device) => Service::start(Arc::clone(&subject), device),
+            None => Err(io::Error::other("the kernel does not list the mount")),
+        };
+        let asking = thread::Builder::new().name("nfs-ask".to_owned());
+        match started {
+            Ok(service) => {
+                // Without it the answers lack what the server is.
+                let _ = asking.spawn(move || subject.ask_server());
+                Some(service)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "steadfast mount status and flush do not work for this mount");
+                None
+            }
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use rustix::net::{
 };
 
 use crate::options::{Options, TRANSFER_BYTES_MAX};
+use crate::status;
 
 const DEVICE: &str = "/dev/fuse";
 /// As it stands in /proc/mounts.
@@ -33,6 +34,8 @@ pub(crate) struct Place {
     by_helper: bool,
     /// The kernel's number of the mount (/proc/self/mountinfo), where that can be read.
     number: Option<u64>,
+    /// The number of its device, where that can be read: major and minor.
+    pub(crate) device: Option<(u32, u32)>,
 }
 
 /// Mounts; returns the connection to the kernel.
@@ -69,7 +72,10 @@ pub(crate) fn mount(
         device.into()
     };
     let number = mounts().and_then(|mounts| topmost(&mounts, &directory));
-    Ok((device, Place { directory, by_helper, number }))
+    let known = status::mount_points().unwrap_or_default();
+    let known = known.iter().find(|mount| Some(mount.number) == number);
+    let place = Place { directory, by_helper, number, device: known.map(|mount| mount.device) };
+    Ok((device, place))
 }
 
 fn flags(options: &Options) -> MountFlags {

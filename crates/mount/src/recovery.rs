@@ -20,16 +20,18 @@ use std::{io, thread};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
 use steadfast_client::{RpcConnection, RpcTransport};
-use steadfast_journal::Sequence;
+use steadfast_journal::{JournalId, Sequence};
 
 use crate::held::Verifier;
 use crate::journaling::Journaling;
 use crate::node::Nodes;
-use crate::replay::{ReplayError, Replayed};
+use crate::replay::{Carried, ReplayError, Replayed};
 use crate::server::Server;
-use crate::transport::{Greeter, Link, Patience};
+use crate::transport::{Greeter, Link, Patience, is_lost};
 use crate::write_back::WriteBack;
 
+/// What the server takes of a name.
+const NAME_BYTES_MAX: usize = 255;
 /// Pause after a recovery that did not come to its end: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -48,6 +50,9 @@ pub(crate) struct Recovery {
     link: Weak<Link>,
     root: FileHandle,
     identity: Identity,
+    /// The journal, by which the server knows this client.
+    journal: JournalId,
+    name: Vec<u8>,
     state: Mutex<State>,
     changed: Condvar,
     /// Read by who appends to the journal, written by the recovery.
@@ -60,6 +65,10 @@ struct State {
     verifier: Option<Verifier>,
     /// The share is `async`, or was when something was acknowledged that is not known to be stable.
     is_async: bool,
+    /// The server knows of this client beyond a crash.
+    is_recorded: bool,
+    /// It was told that the server does not.
+    has_warned: bool,
     has_lost: bool,
     is_closed: bool,
     /// Recoveries that were finished.
@@ -70,22 +79,32 @@ struct State {
 }
 
 impl Recovery {
-    /// Asks the server what it is; `None` if it does not have the program.
+    /// Tells the server of the journal, and asks it what it is; `None` if it does not have the program.
     pub(crate) fn begin(
         server: &Server,
         root: &FileHandle,
+        journal: JournalId,
     ) -> Result<Option<Arc<Self>>, ClientError> {
         let (uid, gid) = steadfast_sys::process::effective_ids();
         let recovery = Arc::new(Self {
             link: Arc::downgrade(&server.link),
             root: root.clone(),
             identity: Identity::user(uid, gid),
+            journal,
+            name: host_name(),
             state: Mutex::default(),
             changed: Condvar::new(),
             gate: RwLock::new(()),
         });
-        let ask = || {
-            server.call(&recovery.identity, Patience::default(), |nfs| nfs.recovery_status(root))
+        // Nobody recovers yet, so these are the calls of a recovery.
+        let ask = || loop {
+            let asked = |nfs: &mut Nfs3Client<_>| recovery.ask(nfs);
+            let losses = server.link.losses();
+            let patience = Patience::default();
+            match server.call_for_recovery(losses, &recovery.identity, patience, asked) {
+                Err(error) if is_lost(&error) => {}
+                told => return told,
+            }
         };
         match ask() {
             Ok(_) => {}
@@ -94,18 +113,80 @@ impl Recovery {
         }
         server.link.greet_with(Arc::clone(&recovery) as _);
         let _ = server.recovery.set(Arc::clone(&recovery));
-        // Once more, so that no restart since then is missed. Nothing was acknowledged before.
-        recovery.told(ask()?);
+        // Once more, so that no restart since then is missed, and on each connection that is open already, one
+        // after the other. Nothing was acknowledged before.
+        for _ in 0..server.link.connection_count() {
+            let status = ask()?;
+            // What the server waits for is sent before the mount is served, and is nothing new.
+            recovery.told(RecoveryStatus { is_waited_for: false, ..status });
+        }
         Ok(Some(recovery))
+    }
+
+    /// Says on a connection which journal this is. An older server is only asked.
+    fn ask<T: RpcTransport>(&self, nfs: &mut Nfs3Client<T>) -> Result<RecoveryStatus, ClientError> {
+        let status = match nfs.recovery_attach(&self.root, self.journal, &self.name) {
+            Err(error) if error.is_procedure_unavailable() => nfs.recovery_status(&self.root),
+            told => told,
+        }?;
+        self.state.lock().is_recorded = status.is_recorded;
+        Ok(status)
+    }
+
+    /// Tells the server that what it had lost is there again, if it waits for that. Returns its verifier.
+    pub(crate) fn tell_recovered(&self, server: &Server) -> Result<Option<Verifier>, ClientError> {
+        if !self.state.lock().is_recorded {
+            return Ok(None);
+        }
+        let losses = server.link.losses();
+        let patience = Patience::default();
+        for is_known in [true, false] {
+            if !is_known {
+                // Each call goes by the next connection.
+                for _ in 0..server.link.connection_count() {
+                    let ask = |nfs: &mut Nfs3Client<_>| self.ask(nfs);
+                    server.call_for_recovery(losses, &self.identity, patience, ask)?;
+                }
+            }
+            let tell = |nfs: &mut Nfs3Client<_>| nfs.recovery_done(&self.root, self.journal);
+            match server.call_for_recovery(losses, &self.identity, patience, tell) {
+                Ok(verifier) => return Ok(Some(verifier)),
+                Err(error) if error.status() == Some(NfsStat3::Inval) => {}
+                // It has nothing (any more) that it could wait for.
+                Err(error) if error.is_unavailable() || error.status().is_some() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        tracing::warn!("the server cannot be told that what it had lost is there again");
+        Ok(None)
+    }
+
+    /// Tells the server that the journal is empty, and its client ends. One that does not answer waits for
+    /// this client when it comes again.
+    pub(crate) fn tell_detached(&self, server: &Server, patience: Patience) {
+        if self.state.lock().is_recorded {
+            let tell = |nfs: &mut Nfs3Client<_>| nfs.recovery_detach(&self.root, self.journal);
+            let losses = server.link.losses();
+            if let Err(error) = server.call_for_recovery(losses, &self.identity, patience, tell) {
+                tracing::debug!(%error, "the server was not told of the end");
+            }
+        }
     }
 
     /// Takes what the server says. If it has lost something, calls are held from now on.
     pub(crate) fn told(&self, status: RecoveryStatus) {
         let mut state = self.state.lock();
         state.is_async |= status.is_async;
+        if status.is_async && !state.is_recorded && !std::mem::replace(&mut state.has_warned, true)
+        {
+            tracing::warn!(
+                "the server does not wait for this client after a crash: others may see, or change, files \
+                 before what it lost is there again"
+            );
+        }
         let before = state.verifier.replace(status.verifier);
         let is_other = before.is_some_and(|before| before != status.verifier);
-        if is_other && state.is_async {
+        if is_other && state.is_async || status.is_waited_for && !state.has_lost {
             state.has_lost = true;
             // Under the lock, so that the recovery does not release them before they are held.
             if let Some(link) = self.link.upgrade() {
@@ -235,6 +316,17 @@ impl Recovery {
         true
     }
 
+    /// What a server says of itself; `None` if it says nothing about this share.
+    fn greeted(&self, connection: RpcConnection) -> Result<Option<RecoveryStatus>, ClientError> {
+        match self.ask(&mut Nfs3Client::new(connection, self.identity.clone())) {
+            Ok(status) => Ok(Some(status)),
+            Err(error) if error.status() == Some(NfsStat3::Jukebox) => Err(error),
+            // A server that does not serve the share (any more) has nothing that could be mended.
+            Err(error) if error.status().is_some() || error.is_program_unavailable() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Nobody waits any more.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
@@ -253,7 +345,7 @@ impl Recovery {
 
 impl Greeter for Recovery {
     fn greet(&self, connection: RpcConnection) -> Result<(), ClientError> {
-        match status(connection, &self.identity, &self.root)? {
+        match self.greeted(connection)? {
             Some(status) => self.told(status),
             // It had the share and the program: its disk may not be mounted yet.
             None if self.verifier().is_some() => {
@@ -265,19 +357,9 @@ impl Greeter for Recovery {
     }
 }
 
-/// What a server says of itself; `None` if it says nothing about this share.
-fn status(
-    transport: impl RpcTransport,
-    identity: &Identity,
-    root: &FileHandle,
-) -> Result<Option<RecoveryStatus>, ClientError> {
-    match Nfs3Client::new(transport, identity.clone()).recovery_status(root) {
-        Ok(status) => Ok(Some(status)),
-        Err(error) if error.status() == Some(NfsStat3::Jukebox) => Err(error),
-        // A server that does not serve the share (any more) has nothing that could be mended.
-        Err(error) if error.status().is_some() || error.is_program_unavailable() => Ok(None),
-        Err(error) => Err(error),
-    }
+fn host_name() -> Vec<u8> {
+    let name = rustix::system::uname().nodename().to_bytes().to_vec();
+    name.into_iter().take(NAME_BYTES_MAX).collect()
 }
 
 /// The thread that recovers.
@@ -303,11 +385,12 @@ impl Recoverer {
 
     fn recover(&self) {
         tracing::warn!("the server has lost what it had acknowledged: the journal is replayed");
+        self.journaling.note_recovery_begun();
         let mut pause = PAUSE.0;
-        let mut fates = Replayed::default();
+        let (mut fates, mut carried) = (Replayed::default(), Carried::default());
         while !self.recovery.state.lock().is_closed {
-            match self.attempt(&mut fates) {
-                Ok(true) => return,
+            match self.attempt(&mut fates, &mut carried) {
+                Ok(true) => return self.journaling.note_recovered(),
                 Ok(false) => tracing::info!("the server has lost something again"),
                 Err(error) => tracing::warn!("{error}; trying again"),
             }
@@ -317,18 +400,28 @@ impl Recoverer {
     }
 
     /// The fates are those of all attempts: what one of them has settled is not in the journal at the next.
-    fn attempt(&self, fates: &mut Replayed) -> Result<bool, ReplayError> {
+    fn attempt(&self, fates: &mut Replayed, carried: &mut Carried) -> Result<bool, ReplayError> {
         let _gate = self.recovery.gate.write();
         let mut unanswered = self.write_back.quiesce();
         let in_flight = self.recovery.state.lock().watched.clone();
         unanswered.extend(&in_flight);
         // What an old reply has said meanwhile is put right.
-        let (identity, root) = (&self.recovery.identity, &self.recovery.root);
-        let asked = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(root);
-        let status = self.server.call_for_recovery(identity, Patience::default(), asked);
+        let identity = &self.recovery.identity;
+        let asked = |nfs: &mut Nfs3Client<_>| self.recovery.ask(nfs);
+        let losses = self.server.link.losses();
+        let status = self.server.call_for_recovery(losses, identity, Patience::default(), asked);
         let status = status.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
         self.recovery.state.lock().verifier = Some(status.verifier);
-        let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight)?;
+        if !status.is_waited_for {
+            // Others may have changed what an earlier attempt has.
+            carried.forget_doubts();
+        }
+        let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight, carried);
+        if replayed.is_err() && !status.is_waited_for {
+            // Others are served beside this attempt.
+            carried.forget_doubts();
+        }
+        let replayed = replayed?;
         for (old, new) in &replayed.report.made_again {
             self.nodes.rename_handle(&FileHandle(old.clone()), FileHandle(new.clone()));
         }
@@ -337,6 +430,11 @@ impl Recoverer {
         fates.not_made.extend(replayed.not_made);
         fates.made.extend(replayed.made);
         fates.verifier = replayed.verifier;
+        let told = self.recovery.tell_recovered(&self.server);
+        let told = told.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
+        if told.is_some() && replayed.verifier.is_some() && told != replayed.verifier {
+            return Ok(false);
+        }
         Ok(self.recovery.finish(fates))
     }
 }

@@ -12,6 +12,7 @@
 //! - depend on having come to its end: a replay that was cut off anywhere is followed by another one.
 
 mod data;
+mod done;
 mod keeper;
 mod known;
 mod names;
@@ -27,18 +28,20 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
-use steadfast_client::FileHandle;
+use steadfast_client::{ClientError, FileHandle};
 use steadfast_journal::{Journal, OpenError, Sequence, care};
 
+pub(crate) use pass::Carried;
 pub use report::{Conflict, Report};
 
 use crate::connect::{ConnectError, Specification, connect};
 use crate::options::Options;
+use crate::recovery::Recovery;
 use crate::server::Server;
 use crate::transport::Patience;
 use keeper::{Files, Keeper};
 use nfs3::Nfs;
-use pass::{Carried, Pass};
+use pass::Pass;
 use share::Share;
 
 /// A server that restarts so often during one replay is left alone.
@@ -62,6 +65,9 @@ pub enum ReplayError {
     /// A conflict file cannot be written.
     #[error("a conflict file cannot be written, all changes stay in the journal: {0}")]
     Keep(io::Error),
+    /// It has restarted, and may have lost something again.
+    #[error("the server has restarted, all changes stay in the journal")]
+    Restarted,
     /// It restarts again and again.
     #[error("the server restarts all the time, all changes stay in the journal")]
     Restarts,
@@ -95,7 +101,8 @@ pub(crate) struct Replayed {
     pub(crate) verifier: Option<[u8; 8]>,
 }
 
-/// Replays a journal. For a mount, before it serves; nothing else uses the journal meanwhile.
+/// Replays a journal. For a mount, before it serves; nothing else uses the journal meanwhile. An attempt
+/// that fails has noted in `carried` what it has changed: the next one gets that.
 ///
 /// # Errors
 /// When the server cannot be reached, or a conflict file cannot be written: everything stays pending.
@@ -103,12 +110,29 @@ pub(crate) fn replay(
     journal: &Journal,
     server: &Server,
     replaying: &Replaying<'_>,
+    carried: &mut Carried,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Replayed, ReplayError> {
     let mut share = Nfs::new(server, replaying.root, replaying.patience);
     let mut keeper = Files::new(replaying.directory, replaying.share.0, replaying.share.1);
     let transfer_bytes = replaying.write_bytes.max(1) as usize;
-    run(journal, &mut share, &mut keeper, transfer_bytes, replaying.unanswered, progress)
+    let unanswered = replaying.unanswered;
+    run(journal, &mut share, &mut keeper, transfer_bytes, unanswered, carried, progress)
+}
+
+/// Does it again if the server has restarted.
+pub(crate) fn replay_again(
+    replay: &mut dyn FnMut(&mut Carried) -> Result<Replayed, ReplayError>,
+) -> Result<Replayed, ReplayError> {
+    let mut carried = Carried::default();
+    for _ in 0..RESTARTS_MAX {
+        match replay(&mut carried) {
+            // Nobody knows who was served first.
+            Err(ReplayError::Restarted) => carried.forget_doubts(),
+            replayed => return replayed,
+        }
+    }
+    Err(ReplayError::Restarts)
 }
 
 /// Options of a mount that matter for a replay, too.
@@ -148,6 +172,10 @@ pub fn replay_journal(
     // Locked before anybody is asked anything.
     let (journal, recovered) = Journal::open(directory, &of_journal)?;
     let connected = connect(&what, &options)?;
+    // So that no call reaches a server that has restarted since what is known of it was seen.
+    let unreachable = |error: ClientError| ReplayError::Unreachable(error.to_string());
+    let recovery = Recovery::begin(&connected.server, &connected.root, journal.id());
+    let recovery = recovery.map_err(unreachable)?;
     let replaying = Replaying {
         write_bytes: connected.write_bytes.min(connected.read_bytes),
         directory,
@@ -156,7 +184,17 @@ pub fn replay_journal(
         unanswered: &HashSet::new(),
         patience: Patience::default(),
     };
-    let report = replay(&journal, &connected.server, &replaying, progress);
+    let report = replay_again(&mut |carried| {
+        replay(&journal, &connected.server, &replaying, carried, progress)
+    });
+    if let (Ok(_), Some(recovery)) = (&report, recovery) {
+        if let Err(error) = recovery.tell_recovered(&connected.server) {
+            tracing::warn!(%error, "the server was not told: it may go on waiting for this client");
+        }
+        if journal.pending().is_empty() {
+            recovery.tell_detached(&connected.server, Patience::default());
+        }
+    }
     connected.server.link.close();
     let mut report = report?.report;
     let lost = recovered.damage.iter().filter(|damage| damage.was_stable);
@@ -175,14 +213,15 @@ fn run(
     keeper: &mut dyn Keeper,
     transfer_bytes: usize,
     unanswered: &HashSet<Sequence>,
+    carried: &mut Carried,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Replayed, ReplayError> {
-    let mut carried = Carried::default();
     for restarts in 0..=RESTARTS_MAX {
         let mut pass = Pass::new(journal, share, keeper, transfer_bytes, unanswered, carried);
         let settled = pass.run(progress)?;
         if pass.has_restarted {
-            carried = pass.carried;
+            // Nobody knows who was served first.
+            carried.forget_doubts();
             continue;
         }
         let mut replayed = pass.replayed();

@@ -53,7 +53,7 @@ impl Server {
         patience: Patience,
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        self.attempt(identity, patience, Some(self.link.losses()), calls)
+        self.attempt(identity, patience, (self.link.losses(), false), calls)
     }
 
     /// As [`Server::call_once`], for a caller that knows of so many losses ([`Link::losses`]).
@@ -64,17 +64,18 @@ impl Server {
         patience: Patience,
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        self.attempt(identity, patience, Some(losses), calls)
+        self.attempt(identity, patience, (losses, false), calls)
     }
 
-    /// Makes calls while those of others are held.
+    /// As [`Server::call_after`], while calls of others are held.
     pub(crate) fn call_for_recovery<T>(
         &self,
+        losses: u64,
         identity: &Identity,
         patience: Patience,
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        self.attempt(identity, patience, None, calls)
+        self.attempt(identity, patience, (losses, true), calls)
     }
 
     /// The patience of a `soft` mount has an end.
@@ -87,12 +88,13 @@ impl Server {
         &self,
         identity: &Identity,
         patience: Patience,
-        losses: Option<u64>,
+        (losses, is_of_recovery): (u64, bool),
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let since = Instant::now();
         let patience = self.patience(patience, since);
-        let caller = Caller { link: Arc::clone(&self.link), patience, losses };
+        let link = Arc::clone(&self.link);
+        let caller = Caller { link, patience, losses, is_of_recovery };
         let mut client = Nfs3Client::new(caller, identity.clone());
         let mut pause = LATER.0;
         loop {

@@ -19,7 +19,9 @@ use steadfast_client::{
 };
 
 use crate::process;
-use connection::Connection;
+use crate::status::ConnectionStatus;
+use crate::status::counters::{Counters, index_of};
+use connection::{Connection, Pending};
 
 /// How often somebody who waits looks whether it is still waited for.
 const LOOK: Duration = Duration::from_millis(200);
@@ -66,6 +68,8 @@ pub(crate) struct Link {
     greeter: OnceLock<Arc<dyn Greeter>>,
     /// How often the server has lost what it had acknowledged.
     losses: AtomicU64,
+    /// What the mount has done.
+    pub(crate) counters: Counters,
 }
 
 /// A call's place for its reply.
@@ -100,6 +104,7 @@ impl Link {
             is_closed: AtomicBool::new(false),
             greeter: OnceLock::new(),
             losses: AtomicU64::new(0),
+            counters: Counters::default(),
         });
         let mut first = Some(connection::open(server, None, from_reserved_port)?);
         for connection in &link.connections {
@@ -120,6 +125,11 @@ impl Link {
     pub(crate) fn greet_with(&self, greeter: Arc<dyn Greeter>) {
         // The first one counts.
         let _ = self.greeter.set(greeter);
+    }
+
+    /// How many connections there are; calls go to them in turn.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.connections.len()
     }
 
     /// How often the server has lost what it had acknowledged. To be taken before a call's arguments are made,
@@ -150,6 +160,21 @@ impl Link {
     /// Whether calls are in flight, the oldest of them for this long.
     pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
         self.connections.iter().any(|connection| connection.is_silent_for(time))
+    }
+
+    /// Where calls go to.
+    pub(crate) fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    /// For how long the oldest call in flight has waited, however often it was sent.
+    pub(crate) fn oldest_call(&self) -> Option<Duration> {
+        self.connections.iter().filter_map(|connection| connection.oldest_call()).max()
+    }
+
+    /// How the connections are.
+    pub(crate) fn connections(&self) -> Vec<ConnectionStatus> {
+        self.connections.iter().map(|connection| connection.told()).collect()
     }
 }
 
@@ -194,8 +219,10 @@ impl Patience {
 pub(crate) struct Caller {
     pub(crate) link: Arc<Link>,
     pub(crate) patience: Patience,
-    /// The losses that the caller knows of ([`Link::losses`]). `None`: the call is part of a recovery.
-    pub(crate) losses: Option<u64>,
+    /// The losses that the caller knows of ([`Link::losses`]): after one more the call is not sent.
+    pub(crate) losses: u64,
+    /// The call is part of a recovery: it is sent while others are held.
+    pub(crate) is_of_recovery: bool,
 }
 
 impl RpcTransport for Caller {
@@ -204,6 +231,29 @@ impl RpcTransport for Caller {
         procedure: Procedure,
         identity: &Identity,
         arguments: &[u8],
+    ) -> Result<Reply, ClientError> {
+        let since = Instant::now();
+        let outcome = self.carry(procedure, identity, arguments, since);
+        let has_failed = outcome.as_ref().map_or(true, is_failure);
+        self.link.counters.note_call(index_of(procedure), since.elapsed(), has_failed);
+        outcome
+    }
+}
+
+/// Whether a server has not done what it was called for: all results begin with a status, but NULL's, which are
+/// empty.
+fn is_failure(reply: &Reply) -> bool {
+    let Some(results) = reply.results() else { return true };
+    results.first_chunk().is_some_and(|status: &[u8; 4]| *status != [0; 4])
+}
+
+impl Caller {
+    fn carry(
+        &self,
+        procedure: Procedure,
+        identity: &Identity,
+        arguments: &[u8],
+        since: Instant,
     ) -> Result<Reply, ClientError> {
         let link = &self.link;
         let xid = link.next_xid.fetch_add(1, Ordering::Relaxed);
@@ -217,10 +267,10 @@ impl RpcTransport for Caller {
         let slot = Arc::new(Slot::default());
         let index = link.next.fetch_add(1, Ordering::Relaxed) % link.connections.len();
         let connection = link.connections.get(index).ok_or(ClientError::Closed)?;
-        if !connection.send(xid, record, &slot, link.timeout, self.losses) {
+        let pending = Pending::new(index_of(procedure), record, &slot, link.timeout);
+        if !connection.send(xid, pending, self) {
             return Err(lost());
         }
-        let since = Instant::now();
         let mut reply = slot.reply.lock();
         loop {
             if let Some(reply) = reply.take() {

@@ -28,6 +28,7 @@ use crate::options::Options;
 use crate::process::{Identities, Who};
 use crate::recovery::{Recoverer, Recovery};
 use crate::server::Server;
+use crate::status::counters::Counters;
 use crate::transport::{Caller, Patience};
 use crate::write_back::WriteBack;
 
@@ -147,6 +148,11 @@ impl Volume {
 
     pub(crate) fn server(&self) -> &Arc<Server> {
         &self.server
+    }
+
+    /// What the mount has done.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.server.link.counters
     }
 
     pub(crate) fn options(&self) -> &Options {

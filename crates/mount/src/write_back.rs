@@ -177,6 +177,31 @@ impl WriteBack {
         Ok(write_back)
     }
 
+    /// How much is held, by how far it got.
+    pub(crate) fn load(&self) -> Load {
+        let mut load = Load::default();
+        for node in self.holders() {
+            let state = node.data.state.lock();
+            let (dirty, unstable) = (state.held.dirty_bytes(), state.held.unstable_bytes());
+            let in_flight = state.held.bytes().saturating_sub(dirty + unstable);
+            load.files += u64::from(!state.held.is_empty());
+            load.dirty_bytes += dirty as u64;
+            load.in_flight_bytes += in_flight as u64;
+            load.unstable_bytes += unstable as u64;
+        }
+        load
+    }
+
+    /// Writers wait when so many bytes are held.
+    pub(crate) fn held_bytes_max() -> u64 {
+        HELD_BYTES_MAX as u64
+    }
+
+    /// Files with data.
+    pub(crate) fn holders(&self) -> Vec<Arc<Node>> {
+        self.holders.lock().values().cloned().collect()
+    }
+
     /// Bytes that are not known to be stable on the server.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
@@ -452,7 +477,7 @@ impl WriteBack {
     pub(crate) fn finish(&self, time: Duration) -> usize {
         let since = Instant::now();
         while since.elapsed() < time {
-            let holders: Vec<_> = self.holders.lock().values().cloned().collect();
+            let holders = self.holders();
             if holders.is_empty() {
                 return 0;
             }
@@ -466,7 +491,7 @@ impl WriteBack {
 
     /// Has everything of all files sent and committed without waiting for it.
     pub(crate) fn press_all(&self) {
-        let holders: Vec<_> = self.holders.lock().values().cloned().collect();
+        let holders = self.holders();
         for node in &holders {
             self.press(node);
         }
@@ -506,6 +531,7 @@ impl WriteBack {
             for node in &holders {
                 self.press(node);
             }
+            let _waiting = self.server.link.counters.memory_waits.begin();
             let mut room = self.room.lock();
             let has_timed_out = self.has_room.wait_for(&mut room, patience.nap()).timed_out();
             drop(room);
@@ -543,6 +569,15 @@ impl WriteBack {
             self.has_job.notify_one();
         }
     }
+}
+
+/// How much data is on its way, by how far it got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) files: u64,
+    pub(crate) dirty_bytes: u64,
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) unstable_bytes: u64,
 }
 
 /// How far data is to get.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use steadfast_catalog::configuration::{
-    ListenAddress, LogSettings, NamesSettings, Place, PluginSettings, ServerSettings,
-    ShareSettings, TEXT_BYTES_MAX,
+    ListenAddress, LogSettings, MetricsSettings, NamesSettings, Place, PluginSettings,
+    ServerSettings, ShareSettings, TEXT_BYTES_MAX,
 };
 use steadfast_catalog::manage::{DefaultsSpec, ShareSpec};
 use steadfast_catalog::{Configuration as FileContents, FixedShare};
@@ -40,6 +40,8 @@ pub struct Settings {
     pub server: ServerSettings,
     /// `[log]`
     pub log: LogSettings,
+    /// `[metrics]`
+    pub metrics: MetricsSettings,
     /// `[names]`
     pub names: NamesSettings,
     /// `[plugin.NAME]`
@@ -111,6 +113,7 @@ impl Settings {
         };
         tell(self.server != now.server, "[server]");
         tell(self.log != now.log, "[log]");
+        tell(self.metrics != now.metrics, "[metrics]");
         tell(self.names != now.names, "[names]");
         let all = self.plugins.iter().chain(&now.plugins);
         let names: BTreeSet<&str> = all.map(|plugin| plugin.name.as_str()).collect();
@@ -171,8 +174,8 @@ impl Configuration {
     /// # Errors
     /// One line a mistake: a path that is shared already.
     pub fn add_file(&mut self, file: &Path, contents: FileContents) -> Result<(), Vec<String>> {
-        let FileContents { server, log, names, plugins, defaults, shares, .. } = contents;
-        self.settings = Settings { server, log, names, plugins };
+        let FileContents { server, log, metrics, names, plugins, defaults, shares, .. } = contents;
+        self.settings = Settings { server, log, metrics, names, plugins };
         self.defaults = defaults;
         let known = self.shares.iter().map(|known| Arc::clone(&known.share.path));
         let known: HashSet<Arc<str>> = known.collect();

@@ -22,6 +22,7 @@ mod discarded;
 mod error;
 mod exports;
 pub mod intent_log;
+mod journaling_clients;
 mod listening;
 mod local_locks;
 mod looker;
@@ -38,6 +39,7 @@ mod server;
 mod shares;
 mod starting;
 mod state_directory;
+mod written_name;
 
 pub use configuration::{
     Base, Configuration, ReadBase, Settings, StartOptions, directory_problem, read_file,

@@ -7,7 +7,6 @@
 //! whenever hosts have lost locks.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use parking_lot::Mutex;
 use steadfast_sys::durable_file;
 
 use crate::error::{StartError, Tried};
+use crate::written_name::{read_name, write_name};
 
 /// Before the line of a host that has lost its locks and was not told yet.
 const LOST: &str = "lost ";
@@ -38,35 +38,16 @@ impl From<(Vec<u8>, IpAddr)> for RecordedHost {
 }
 
 impl RecordedHost {
-    /// Spaces and what is not ASCII are written as `%` and two digits.
     fn line(&self) -> String {
         let mut line = format!("{} ", self.address);
-        for byte in &self.name {
-            if byte.is_ascii_graphic() && *byte != b'%' {
-                line.push(char::from(*byte));
-            } else {
-                // Writing to a string cannot fail.
-                let _ = write!(line, "%{byte:02x}");
-            }
-        }
+        write_name(&mut line, &self.name);
         line.push('\n');
         line
     }
 
     fn of_line(line: &str) -> Option<Self> {
         let (address, written) = line.split_once(' ')?;
-        let mut name = Vec::new();
-        let mut bytes = written.bytes();
-        while let Some(byte) = bytes.next() {
-            let byte = if byte == b'%' {
-                let digits = [bytes.next()?, bytes.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            } else {
-                byte
-            };
-            name.push(byte);
-        }
-        Some(Self { address: address.parse().ok()?, name })
+        Some(Self { name: read_name(written)?, address: address.parse().ok()? })
     }
 }
 

@@ -52,6 +52,8 @@ impl OwnFiles {
         files.extend(log.map(|path| own("the intent log", &path.value)));
         let socket = settings.server.control_socket.as_ref();
         files.extend(socket.map(|path| own("the control socket", &path.value)));
+        let token = settings.metrics.token_file.as_ref();
+        files.extend(token.map(|path| own("the token of [metrics]", &path.value)));
         Self::new(files)
     }
 

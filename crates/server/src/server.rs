@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_access::Access;
 use steadfast_catalog::configuration::{Delegations, NamesSettings, ServerSettings};
 use steadfast_control::Control;
-use steadfast_engine::{Engine, EngineConfig, ExportTable, OptionalVersions};
+use steadfast_engine::{Engine, EngineConfig, ExportTable, JournalingClient, OptionalVersions};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
 
@@ -19,6 +19,7 @@ use crate::descriptors;
 use crate::error::{StartError, Tried};
 use crate::exports::Exports;
 use crate::intent_log::{self, OpenedLog};
+use crate::journaling_clients::{JournalingClients, Recorded};
 use crate::listening::Addresses;
 use crate::local_locks;
 use crate::memory;
@@ -48,6 +49,8 @@ const LOCK_GRACE_MS: u64 = 90_000;
 const REPLY_CACHE_BYTES: usize = 60_000_000;
 /// In s: Linux's time-out over TCP, and some more.
 const REPLY_CACHE_HISTORY_S: u64 = 65;
+/// How long clients that keep a journal are waited for after a crash, in s: as long as for locks.
+const RECOVERY_WAIT_S: u64 = 90;
 /// Beside the directory of the groups' files: programs that serve shares by other protocols.
 const PLUGINS_DIRECTORY: &str = "plugins.d";
 
@@ -77,6 +80,7 @@ pub struct Server {
     names: Names,
     /// Calls clients back.
     outbound: Sender,
+    journaling_clients: Arc<JournalingClients>,
     log: OpenedLog,
     mount_by: MountBy,
     /// What the host's rpcbind knows of us.
@@ -131,6 +135,7 @@ impl Server {
         let helper = options.names_helper.take();
         let access = start_names(&settings.names, helper, &state, &ready)?;
         let (engine, nsm) = engine(&settings.server, &state, &addresses, &log, &ready, &access)?;
+        let journaling_clients = start_journaling_clients(&engine, &settings.server, &state)?;
         let names = Names::start(access, &engine);
         let outbound = start_outbound(&engine, nsm);
         let (shares, not_looked_at) =
@@ -146,6 +151,7 @@ impl Server {
             shares,
             names,
             outbound,
+            journaling_clients,
             log,
             mount_by: MountBy::nowhere(),
             registered: Vec::new(),
@@ -158,7 +164,7 @@ impl Server {
             record_bytes_max: transfer_bytes(&settings.server) as usize + RECORD_HEAD_BYTES,
             ..runtime_options
         };
-        server.serve(addresses, runtime_options, &settings.server, &storage)?;
+        server.serve(addresses, runtime_options, &settings, &storage)?;
         server.begin_to_finish(not_looked_at)?;
         Ok(server)
     }
@@ -168,7 +174,7 @@ impl Server {
         &mut self,
         addresses: Addresses,
         options: ServerOptions,
-        settings: &ServerSettings,
+        settings: &Settings,
         storage: &Arc<Storage>,
     ) -> Result<(), StartError> {
         let log = self.log.keeper();
@@ -191,7 +197,14 @@ impl Server {
                 outbound.forget_former();
             }
         }));
-        let (runtime, mount_by, registered) = listening.register(asked_for(settings));
+        let (engine, record) = (Arc::clone(&self.engine), Arc::clone(&self.journaling_clients));
+        listening.server.every_second(Box::new(move || {
+            for client in engine.miss_journaling_clients() {
+                tell_missed(&engine, &client);
+            }
+            record.write();
+        }));
+        let (runtime, mount_by, registered) = listening.register(asked_for(&settings.server));
         self.shares.set_mount_by(mount_by.clone());
         self.outbound.notify_former();
         local_locks::take_again(&self.engine);
@@ -305,6 +318,7 @@ impl Server {
         }
         let is_finished = self.runtime.take().is_none_or(|runtime| runtime.shutdown(GRACE));
         self.outbound.end(self.engine.hosts_with_locks());
+        self.journaling_clients.close(self.engine.write_verifier());
         self.shares.stop();
         self.names.stop();
         self.log.close(self.engine.write_verifier());
@@ -441,6 +455,41 @@ fn start_outbound(engine: &Arc<Engine>, nsm: Nsm) -> Sender {
     let outbound = Sender::new(engine, nsm, RPCBIND_PORT);
     engine.set_outbound(Arc::new(outbound.clone()));
     outbound
+}
+
+/// Clients that keep a journal of what an `async` share has acknowledged to them may bring back what was lost,
+/// before anybody else is served there.
+fn start_journaling_clients(
+    engine: &Engine,
+    settings: &ServerSettings,
+    state: &StateDirectory,
+) -> Result<Arc<JournalingClients>, StartError> {
+    let (record, recorded) = JournalingClients::open(&state.path, engine.write_verifier())?;
+    let wait_s = settings.recovery_wait_s.unwrap_or(RECOVERY_WAIT_S);
+
+    let Recorded { clients, is_lost } = recorded;
+    let kept = Arc::clone(&record) as _;
+    let awaited = engine.keep_journaling_clients(clients, kept, is_lost, 1000 * wait_s);
+    if awaited > 0 {
+        tracing::warn!(
+            "what async shares had acknowledged may be lost: clients that have it in a journal are waited for \
+             for {wait_s} s ({awaited}); nobody else is served on these shares meanwhile"
+        );
+    }
+    Ok(record)
+}
+
+fn tell_missed(engine: &Engine, client: &JournalingClient) {
+    let exports = engine.exports();
+    let share = exports.sorted().into_iter().find(|export| export.share.id == client.share);
+    let share = share.map(|export| export.share.path.to_string()).unwrap_or_default();
+    tracing::error!(
+        share,
+        client = %client.address,
+        name = %String::from_utf8_lossy(&client.name).escape_debug(),
+        "a client with a journal did not come, or did not finish, and is not waited for any longer: what it was \
+         promised before the crash is missing until it comes"
+    );
 }
 
 /// Which delegations are granted: none where the settings say nothing, since nothing tells of local

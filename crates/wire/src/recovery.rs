@@ -9,6 +9,16 @@ use crate::nfs3::{NfsFh3, NfsStat3};
 
 /// Number of the program, of the range that users define (RFC 5531 §8.2).
 pub const PROGRAM: u32 = 0x2053_4a52;
+/// Length of a journal's name in bytes.
+pub const JOURNAL_BYTES: usize = 16;
+/// Longest name of a client in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// A flag of ATTACH: the client is recorded, and is waited for when the server has lost something.
+pub const RECORDED: u32 = 1;
+/// A flag of STATUS and ATTACH: the server waits for clients that bring back what it has lost.
+pub const WAITING: u32 = 2;
+/// A flag of ATTACH: the server waits for this client. Nobody else was served on the share since it has started.
+pub const WAITING_FOR_YOU: u32 = 4;
 /// Length of a write verifier in bytes (`NFS3_WRITEVERFSIZE`, RFC 1813 §2.4).
 pub const VERIFIER_BYTES: usize = 8;
 
@@ -31,20 +41,44 @@ structure! {
 }
 
 structure! {
-    /// What STATUS tells.
+    /// Arguments of ATTACH.
+    #[derive(Copy)]
+    pub struct AttachArgs<'a> {
+        /// Any object of the share.
+        pub object: NfsFh3<'a>,
+        /// Names the client's journal, the same as long as it is there.
+        pub journal: [u8; JOURNAL_BYTES],
+        /// What the client calls itself, for people.
+        pub name: &'a [u8]; max NAME_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// Arguments of RECOVERED and DETACH.
+    #[derive(Copy)]
+    pub struct JournalArgs<'a> {
+        /// Any object of the share.
+        pub object: NfsFh3<'a>,
+        /// The client's journal.
+        pub journal: [u8; JOURNAL_BYTES],
+    }
+}
+
+structure! {
+    /// What STATUS and ATTACH tell.
     #[derive(Copy)]
     pub struct StatusOk {
         /// Whether changes of this caller are acknowledged from memory, and his COMMITs too.
         pub is_async: bool,
         /// The write verifier, as WRITE and COMMIT give it.
         pub verifier: [u8; VERIFIER_BYTES],
-        /// None is defined: 0. A client ignores those that it does not know.
+        /// [`RECORDED`], [`WAITING`], [`WAITING_FOR_YOU`]. A client ignores those that it does not know.
         pub flags: u32,
     }
 }
 
 structure! {
-    /// What SYNC tells.
+    /// What SYNC, RECOVERED and DETACH tell.
     #[derive(Copy)]
     pub struct SyncOk {
         /// The write verifier, as WRITE and COMMIT give it.
@@ -88,11 +122,11 @@ macro_rules! result {
 }
 
 result! {
-    /// Result of STATUS.
+    /// Result of STATUS and ATTACH.
     pub enum StatusRes of StatusOk;
 }
 
 result! {
-    /// Result of SYNC.
+    /// Result of SYNC, RECOVERED and DETACH.
     pub enum SyncRes of SyncOk;
 }

@@ -98,6 +98,8 @@ types! {
     setacl: nfsacl::Setacl3Args<'_>;
     recovery_status: recovery::StatusArgs<'_>;
     recovery_sync: recovery::SyncArgs<'_>;
+    recovery_attach: recovery::AttachArgs<'_>;
+    recovery_journal: recovery::JournalArgs<'_>;
     recovery_status_result: recovery::StatusRes;
     recovery_sync_result: recovery::SyncRes;
 }

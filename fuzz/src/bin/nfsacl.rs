@@ -9,10 +9,11 @@ fuzz_target!(|input: &[u8]| {
         input;
         nfsacl::Getacl3Args<'_>, nfsacl::Setacl3Args<'_>, nfsacl::SecAttr,
         recovery::StatusArgs<'_>, recovery::SyncArgs<'_>, recovery::StatusRes, recovery::SyncRes,
+        recovery::AttachArgs<'_>, recovery::JournalArgs<'_>,
     );
     if let Some((procedure, results)) = input.split_first() {
         for program in [steadfast_client::nfsacl::NFSACL, steadfast_client::recovery::RECOVERY] {
-            steadfast_fuzz::client_reads(program, u32::from(*procedure) % 3, results);
+            steadfast_fuzz::client_reads(program, u32::from(*procedure) % 6, results);
         }
     }
 });

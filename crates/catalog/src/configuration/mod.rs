@@ -6,6 +6,7 @@
 
 pub(crate) mod document;
 mod log;
+mod metrics;
 mod names;
 mod plugins;
 mod server;
@@ -18,6 +19,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 pub use log::{LOG_MIB, LogSettings};
+pub use metrics::MetricsSettings;
 pub use names::NamesSettings;
 pub use plugins::{PluginKind, PluginSettings};
 pub use server::{Delegations, ListenAddress, LogTarget, ServerSettings};
@@ -89,6 +91,8 @@ pub struct Configuration {
     pub server: ServerSettings,
     /// `[log]`
     pub log: LogSettings,
+    /// `[metrics]`
+    pub metrics: MetricsSettings,
     /// `[names]`
     pub names: NamesSettings,
     /// `[plugin.NAME]`, by name.
@@ -131,16 +135,17 @@ impl Configuration {
             document.known_keys(
                 root,
                 "the file",
-                &["server", "log", "names", "plugin", "defaults", "share"],
+                &["server", "log", "metrics", "names", "plugin", "defaults", "share"],
             );
             let server = server::read(&mut document, root);
             let log = log::read(&mut document, root);
+            let metrics = metrics::read(&mut document, root);
             let names = names::read(&mut document, root);
             let plugins = plugins::read(&mut document, root);
             let (defaults, inherited) = share::read_defaults(&mut document, root);
             let (shares, directories) = share::read_all(&mut document, root, inherited);
             refuse_duplicates(&mut document, &shares);
-            Self { server, log, names, plugins, defaults, shares, directories }
+            Self { server, log, metrics, names, plugins, defaults, shares, directories }
         });
         (configuration, document.into_errors())
     }

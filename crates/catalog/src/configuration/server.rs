@@ -8,7 +8,7 @@ use steadfast_shares::{nearest, shown};
 use super::Placed;
 use super::document::{Document, Table};
 
-const KEYS: [&str; 28] = [
+const KEYS: [&str; 29] = [
     "listen",
     "udp",
     "nfs2",
@@ -35,6 +35,7 @@ const KEYS: [&str; 28] = [
     "descriptors_max",
     "reply_cache_bytes_max",
     "reply_cache_history_s",
+    "recovery_wait_s",
     "log",
     "log_filter",
 ];
@@ -214,6 +215,8 @@ pub struct ServerSettings {
     pub reply_cache_bytes_max: Option<usize>,
     /// How long the duplicate request cache is to keep a reply, in s.
     pub reply_cache_history_s: Option<u64>,
+    /// How long clients that keep a journal are waited for after a crash, in s.
+    pub recovery_wait_s: Option<u64>,
     /// Where log messages go.
     pub log: Option<LogTarget>,
     /// Which log messages: level or directives, as `tracing` has them.
@@ -235,6 +238,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
     let descriptors_max = bounded("descriptors_max", 64, 10_000_000);
     let reply_cache_bytes_max = bounded("reply_cache_bytes_max", 1 << 20, 1 << 36);
     let reply_cache_history_s = document.integer(table, "reply_cache_history_s", 2, 86_400);
+    let recovery_wait_s = document.integer(table, "recovery_wait_s", 0, 3600);
     let idle_timeout_s = document.integer(table, "idle_timeout_s", 1, 31_536_000);
     let share_idle_s = document.integer(table, "share_idle_s", 0, 31_536_000);
     let busy_poll_us = document.integer(table, "busy_poll_us", 0, 1_000_000);
@@ -281,6 +285,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         descriptors_max,
         reply_cache_bytes_max,
         reply_cache_history_s: reply_cache_history_s.map(|n| n.value),
+        recovery_wait_s: recovery_wait_s.map(|n| n.value),
         log: log(document, table),
         log_filter: document
             .string(table, "log_filter")

@@ -2,14 +2,16 @@
 //!
 //! The server makes [`Statistics`] of what its threads count and gives them to whoever asks at its
 //! control socket ([`steadfast_control`]); this is the other side, for people ([`table`]) and
-//! for programs.
+//! for programs. Metrics are made by the server, as for a scraper; [`textfile`] keeps them in a file.
 
 mod table;
+mod textfile;
 
 use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result};
 use steadfast_control::Patience;
+use steadfast_control::metrics::Format;
 use steadfast_control::statistics::Statistics;
 
 use crate::arguments::StatisticsArguments;
@@ -21,6 +23,17 @@ use crate::share_commands;
 /// When no server runs, or it may not be asked.
 pub(crate) fn run(arguments: &StatisticsArguments) -> Result<()> {
     let client = share_commands::client(&arguments.server)?;
+    let metrics = |format: Format| {
+        client.ask("GET", &format!("/metrics?format={}", format.name()), Patience::Short)
+    };
+    if let Some(file) = &arguments.textfile {
+        return textfile::keep(file, arguments.watch, || Ok(metrics(Format::Prometheus)?));
+    }
+    if arguments.prometheus || arguments.openmetrics {
+        let is_open = arguments.openmetrics;
+        let text = metrics(if is_open { Format::OpenMetrics } else { Format::Prometheus })?;
+        return write(&text).map(drop);
+    }
     let take = || -> Result<Statistics> {
         let answer = client.ask("GET", "/v1/statistics", Patience::Short)?;
         Ok(Statistics::read(&answer)?)
@@ -51,8 +64,13 @@ fn print(
         (false, Some(count)) => table::recent(document, count),
         (false, None) => table::summary(document, is_interval),
     };
+    write(text.as_bytes())
+}
+
+/// Prints a text; false if nobody reads any more.
+fn write(text: &[u8]) -> Result<bool> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error).context("cannot print"),

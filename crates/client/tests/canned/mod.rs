@@ -60,6 +60,9 @@ pub(crate) fn read_results(
                 0 => Some(client.null().map(|()| Room::new())),
                 1 => Some(client.recovery_status(&object).map(|_| Room::new())),
                 2 => Some(client.recovery_sync(&object).map(|_| Room::new())),
+                3 => Some(client.recovery_attach(&object, [7; 16], b"name").map(|_| Room::new())),
+                4 => Some(client.recovery_done(&object, [7; 16]).map(|_| Room::new())),
+                5 => Some(client.recovery_detach(&object, [7; 16]).map(|_| Room::new())),
                 _ => None,
             }
         }

@@ -39,6 +39,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 pub use peer::{Peer, Permissions};
 pub use routes::{OPENAPI, router};
+pub use token::read_of_file as read_token_file;
 pub(crate) use token::{TOKEN_NAME, read as read_token};
 
 /// In the state directory.
@@ -47,8 +48,10 @@ pub const SOCKET_NAME: &str = "control.sock";
 const BACKLOG: i32 = 16;
 /// Connections that a socket serves at a time.
 const CONNECTIONS_MAX: usize = 32;
+/// Scrapers that are served at a time.
+const SCRAPERS_MAX: usize = 8;
 /// Threads for what takes its time: one a connection, and for what goes on though its asker left.
-const THREADS_MAX: usize = 3 * CONNECTIONS_MAX + routes::LONG_MAX;
+const THREADS_MAX: usize = 3 * CONNECTIONS_MAX + SCRAPERS_MAX + routes::LONG_MAX;
 /// For a request to be sent, and for its answer to be read.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The head of a request, in bytes.
@@ -66,6 +69,17 @@ pub struct ControlOptions {
     pub public_socket: Option<PathBuf>,
     /// Where to listen for those who have the token. It is not encrypted: for loopback.
     pub listen: Option<SocketAddr>,
+    /// Where to listen for monitoring, which gets metrics and nothing else. It is not encrypted.
+    pub metrics: Option<MetricsOptions>,
+}
+
+/// Where to listen for monitoring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsOptions {
+    /// The address.
+    pub listen: SocketAddr,
+    /// What a scraper has to send; without it everybody who can connect is served.
+    pub token: Option<Arc<str>>,
 }
 
 /// Answers requests until it is dropped.
@@ -74,6 +88,7 @@ pub struct Control {
     /// Of Unix sockets.
     paths: Vec<PathBuf>,
     address: Option<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
     /// Dropped to stop.
     _stop: oneshot::Sender<()>,
 }
@@ -82,6 +97,7 @@ pub struct Control {
 enum Listener {
     Unix(tokio::net::UnixListener, Permissions),
     Tcp(tokio::net::TcpListener, Arc<str>),
+    Scrapers(tokio::net::TcpListener, Option<Arc<str>>),
 }
 
 impl Control {
@@ -101,7 +117,8 @@ impl Control {
             .thread_name("control-work")
             .build()?;
         let (stop, stopping) = oneshot::channel();
-        let mut control = Self { paths: Vec::new(), address: None, _stop: stop };
+        let mut control =
+            Self { paths: Vec::new(), address: None, metrics_address: None, _stop: stop };
         let mut listeners = Vec::new();
         {
             let _entered = runtime.enter();
@@ -122,12 +139,25 @@ impl Control {
                 }
             }
             if let Some(address) = options.listen {
-                match tcp_listener(address, state_directory) {
+                let listening = tcp_listener(address)
+                    .and_then(|listener| Ok((listener, token::of(state_directory)?)));
+                match listening {
                     Ok((listener, token)) => {
                         control.address = listener.local_addr().ok();
                         listeners.push(Listener::Tcp(listener, token));
                     }
                     Err(error) => tracing::error!("nobody can ask at {address}: {error}"),
+                }
+            }
+            if let Some(MetricsOptions { listen: address, token }) = &options.metrics {
+                match tcp_listener(*address) {
+                    Ok(listener) => {
+                        control.metrics_address = listener.local_addr().ok();
+                        listeners.push(Listener::Scrapers(listener, token.clone()));
+                    }
+                    Err(error) => {
+                        tracing::error!("[metrics]: nobody can ask at {address}: {error}");
+                    }
                 }
             }
         }
@@ -141,6 +171,11 @@ impl Control {
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
+
+    /// Where it listens for monitoring.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
 }
 
 impl Drop for Control {
@@ -151,13 +186,10 @@ impl Drop for Control {
     }
 }
 
-fn tcp_listener(
-    address: SocketAddr,
-    state_directory: &Path,
-) -> io::Result<(tokio::net::TcpListener, Arc<str>)> {
+fn tcp_listener(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    Ok((tokio::net::TcpListener::from_std(listener)?, token::of(state_directory)?))
+    tokio::net::TcpListener::from_std(listener)
 }
 
 fn unix_listener(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixListener> {
@@ -199,7 +231,11 @@ fn serve(
 }
 
 async fn accept_all(listener: Listener, router: Router) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections_max = match &listener {
+        Listener::Unix(..) | Listener::Tcp(..) => CONNECTIONS_MAX,
+        Listener::Scrapers(..) => SCRAPERS_MAX,
+    };
+    let room = Arc::new(Semaphore::new(connections_max));
     // It is never closed.
     while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
         let router = router.clone();
@@ -218,6 +254,15 @@ async fn accept_all(listener: Listener, router: Router) {
                     drop(permit);
                 });
             }),
+            Listener::Scrapers(listener, token) => {
+                listener.accept().await.map(|(stream, address)| {
+                    let peer = Peer::scraper(address, token.clone());
+                    tokio::spawn(async move {
+                        answer(stream, peer, router).await;
+                        drop(permit);
+                    });
+                })
+            }
         };
         if let Err(error) = accepted {
             tracing::warn!("cannot accept a connection at the control socket: {error}");
@@ -243,13 +288,17 @@ async fn answer(
     let service = service_fn(move |mut request: Request<Incoming>| {
         let sent = request.headers().get(AUTHORIZATION);
         let is_let_in = peer.is_let_in(sent.map(hyper::header::HeaderValue::as_bytes));
+        let is_elsewhere = peer.is_scraper() && request.uri().path() != routes::METRICS;
+        let place = peer.token_place();
         request.extensions_mut().insert(peer.clone());
         let (router, told) = (router.clone(), Arc::clone(&told));
         async move {
-            let response = if is_let_in {
-                router.call(request).await?
+            let response = if !is_let_in {
+                routes::no_token(place).into_response()
+            } else if is_elsewhere {
+                routes::metrics_alone().into_response()
             } else {
-                routes::no_token().into_response()
+                router.call(request).await?
             };
             if response.extensions().get::<Endless>().is_none() {
                 told.notify_one();

@@ -24,6 +24,8 @@ pub struct Peer {
     may_change: bool,
     /// What he has to send with each request.
     token: Option<Arc<str>>,
+    /// Whether he is served metrics and nothing else.
+    is_scraper: bool,
 }
 
 impl Peer {
@@ -41,13 +43,19 @@ impl Peer {
         };
         let is_ours = uid.is_some_and(|uid| uid == 0 || uid == process::effective_ids().0);
         let who = Who { uid, pid, program: pid.and_then(program), address: None };
-        Self { who, may_change: is_ours || is_admin(), token: None }
+        Self { who, may_change: is_ours || is_admin(), token: None, is_scraper: false }
     }
 
     /// One somewhere else, who shows by a token that he may.
     pub(super) fn tcp(address: SocketAddr, token: Arc<str>) -> Self {
         let who = Who { address: Some(address), ..Who::default() };
-        Self { who, may_change: true, token: Some(token) }
+        Self { who, may_change: true, token: Some(token), is_scraper: false }
+    }
+
+    /// One who comes for metrics, with a token if there is one.
+    pub(super) fn scraper(address: SocketAddr, token: Option<Arc<str>>) -> Self {
+        let who = Who { address: Some(address), ..Who::default() };
+        Self { who, may_change: false, token, is_scraper: true }
     }
 
     /// For the history.
@@ -58,6 +66,16 @@ impl Peer {
     /// Whether he may change something.
     pub fn may_change(&self) -> bool {
         self.may_change
+    }
+
+    /// Whether he is served metrics and nothing else.
+    pub(super) fn is_scraper(&self) -> bool {
+        self.is_scraper
+    }
+
+    /// Whose token he has to send.
+    pub(super) fn token_place(&self) -> &'static str {
+        if self.is_scraper { "token_file in [metrics]" } else { "the server's state directory" }
     }
 
     /// Whether what he sent as `Authorization` lets him in.
@@ -71,7 +89,7 @@ impl Peer {
     #[cfg(test)]
     pub(crate) fn for_tests(may_change: bool) -> Self {
         let who = Who { uid: Some(7), pid: Some(8), ..Who::default() };
-        Self { who, may_change, token: None }
+        Self { who, may_change, token: None, is_scraper: false }
     }
 }
 

@@ -1,5 +1,5 @@
-//! What can be asked of a running server. All routes begin with the version of their form; a
-//! field may be added to an answer without another version. An error is an
+//! What can be asked of a running server. All routes but [`METRICS`], which is where monitoring looks, begin
+//! with the version of their form; a field may be added to an answer without another version. An error is an
 //! [`ErrorBody`]: `{"error": "…", "mistakes": […]}`.
 //!
 //! [`ROUTES`] is all of them; `docs/openapi.json` describes them, and is served too.
@@ -13,7 +13,8 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
-use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::HeaderMap;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -26,6 +27,7 @@ use crate::api::{
     RollbackRequest, ShareFilter, SharePage, ShareStatus,
 };
 use crate::clients::{ClientEnded, ClientFilter, ClientNamed, ClientsReport};
+use crate::metrics::{self, Collected, Format};
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
 use crate::slow::{SlowFilter, SlowReport};
 
@@ -35,6 +37,9 @@ pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 pub(super) const LONG_MAX: usize = 4;
 /// Watchers at a time: fewer than connections.
 const WATCHERS_MAX: usize = 16;
+
+/// Where monitoring asks.
+pub(super) const METRICS: &str = "/metrics";
 
 /// What a route does to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +69,8 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 23] = [
+const ROUTES: [Route; 24] = [
+    Route::read(METRICS, || get(metrics)),
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
     Route::read("/v1/shares/show", || get(show)),
@@ -93,6 +99,7 @@ const ROUTES: [Route; 23] = [
 
 struct Shared {
     services: Services,
+    collected: Collected,
     long: Arc<Semaphore>,
     watchers: Arc<Semaphore>,
     room: Room,
@@ -105,6 +112,7 @@ type Answer<T> = Result<Json<T>, Refusal>;
 pub fn router(services: Services) -> Router {
     let shared = Shared {
         services,
+        collected: Collected::default(),
         long: Arc::new(Semaphore::new(LONG_MAX)),
         watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
         room: Room::new(),
@@ -154,10 +162,16 @@ fn typed(kind: &'static str, body: Vec<u8>) -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static(kind))], body).into_response()
 }
 
-/// To who comes without the token.
-pub(super) fn no_token() -> impl IntoResponse {
-    let error = "send the token of the server's state directory: Authorization: Bearer TOKEN";
-    let body = ErrorBody { error: error.to_owned(), mistakes: Vec::new() };
+/// To a scraper that asks for something else.
+pub(super) fn metrics_alone() -> impl IntoResponse {
+    let why = format!("there is nothing here but {METRICS}");
+    Refusal::new(RefusalKind::NotFound, why)
+}
+
+/// To who comes without the token of this place.
+pub(super) fn no_token(place: &str) -> impl IntoResponse {
+    let error = format!("send the token of {place}: Authorization: Bearer TOKEN");
+    let body = ErrorBody { error, mistakes: Vec::new() };
     (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], Json(body))
 }
 
@@ -362,6 +376,37 @@ async fn slow(
 ) -> Answer<SlowReport> {
     let filter = asked(query)?;
     work(shared, move |shared| Ok((shared.services.slow)(&filter))).await.map(Json)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsQuery {
+    format: Option<String>,
+}
+
+async fn metrics(
+    State(shared): Server,
+    headers: HeaderMap,
+    query: Result<Query<MetricsQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let format = if let Some(name) = asked(query)?.format {
+        Format::named(&name).ok_or_else(|| {
+            let why = format!("there is no format {name:?}: ask for openmetrics or prometheus");
+            Refusal::new(RefusalKind::Unreadable, why)
+        })?
+    } else {
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+        Format::accepted(accept.unwrap_or_default())
+    };
+    let text = work(shared, move |shared| {
+        let figures = shared.collected.figures(&shared.services.metrics);
+        metrics::text(&figures, format).map_err(|_| {
+            let why = "the metrics cannot be written: this is a bug";
+            Refusal::new(RefusalKind::Failed, why)
+        })
+    })
+    .await?;
+    Ok(typed(format.content_type(), text.into_bytes()))
 }
 
 async fn clients(

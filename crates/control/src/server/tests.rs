@@ -125,3 +125,47 @@ fn who_comes_by_tcp_needs_the_token() {
     let _ = stream.read_to_string(&mut answer);
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
 }
+
+/// A server with metrics at a port of loopback.
+fn start_for_scrapers(place: &Path, token: Option<&str>, router: Router) -> Control {
+    let metrics =
+        MetricsOptions { listen: ([127, 0, 0, 1], 0).into(), token: token.map(Into::into) };
+    let options = ControlOptions { metrics: Some(metrics), ..ControlOptions::default() };
+    Control::start(place, &options, router).expect("started")
+}
+
+/// The status and the body that a request by TCP gets; no status if the connection is closed.
+fn ask_by_tcp(address: SocketAddr, head: &str) -> (Option<u16>, String) {
+    let mut stream = std::net::TcpStream::connect(address).expect("connected");
+    let _ = write!(stream, "{head}host: x\r\n\r\n");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    let status = answer.get(9..12).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    (status, body.unwrap_or_default())
+}
+
+#[test]
+fn scrapers_that_are_slow_keep_no_other_from_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    let it = || std::future::ready("x".repeat(5 << 20));
+    let router = Router::new().route("/metrics", get(it)).route("/it", get(|| async { "it" }));
+    let control = start_for_scrapers(place.path(), None, router);
+    let address = control.metrics_address().expect("an address");
+    let ask = || ask_by_tcp(address, "GET /metrics HTTP/1.1\r\n");
+    let connect = || std::net::TcpStream::connect(address).expect("connected");
+    // Silent, cut off, and some that do not read what is more than a socket's buffer.
+    let mut others: Vec<_> = (0..SCRAPERS_MAX - 1).map(|_| connect()).collect();
+    let _ = others[1].write_all(b"GET /metr");
+    for other in &mut others[2..] {
+        let _ = other.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    for _ in 0..20 {
+        let (status, body) = ask();
+        assert_eq!((status, body.len()), (Some(200), 5 << 20));
+    }
+    // Even all places are free again after some time, and the control socket is another one.
+    others.extend((0..2 * SCRAPERS_MAX).map(|_| connect()));
+    assert_eq!(get_it(place.path()).expect("an answer"), b"it");
+    assert_eq!(ask().0, Some(200));
+}

@@ -1,7 +1,8 @@
-//! The token that lets in who comes by TCP: in a file that its owner alone may read.
+//! The token that lets in who comes by TCP: in a file that not everybody may read.
 
 use std::fmt::Write as _;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use steadfast_sys::{durable_file, process};
 pub(crate) const TOKEN_NAME: &str = "control.token";
 /// Of randomness.
 const TOKEN_BYTES: usize = 32;
+/// What is read of a file that somebody wrote.
+const FILE_BYTES_MAX: u64 = 4096;
 
 /// The token in the state directory, made if there is none.
 ///
@@ -54,12 +57,62 @@ pub(crate) fn read(path: &Path) -> io::Result<Arc<str>> {
     Ok(token.into())
 }
 
+/// The token in a file that somebody wrote, whom a group may read it with.
+///
+/// # Errors
+/// When it cannot be read, everybody could have read it or others than its owner have written it, or it
+/// has no token of 32 characters or more.
+pub fn read_of_file(path: &Path) -> io::Result<Arc<str>> {
+    let refused = |why: &str| Err(io::Error::other(format!("{} {why}", path.display())));
+    let file = File::open(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return refused("is not a file");
+    }
+    if metadata.mode() & 0o027 != 0 {
+        return refused("may be read by everybody or changed by its group: chmod 0640, or 0600");
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    let token = text.trim();
+    if token.len() < TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return refused("has no token of 32 characters or more in one line: openssl rand -hex 32");
+    }
+    Ok(token.into())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_file_of_a_token_may_be_its_groups_and_nobody_elses() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("token");
+        let set = |mode, text: &str| {
+            std::fs::write(&path, text).expect("written");
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
+            read_of_file(&path).map_err(|error| error.to_string())
+        };
+        let token = "0123456789abcdef".repeat(2);
+        assert!(read_of_file(&path).expect_err("none").to_string().contains("/token: No such"));
+        for mode in [0o600, 0o640, 0o400] {
+            assert_eq!(set(mode, &format!("{token}\n")).as_deref(), Ok(token.as_str()));
+        }
+        for mode in [0o644, 0o660, 0o601] {
+            let why = set(mode, &token).expect_err("open");
+            assert!(why.contains("chmod 0640"), "{why}");
+        }
+        for text in ["", "short", &token.replace('9', " "), &"é".repeat(32)] {
+            let why = set(0o600, text).expect_err("no token");
+            assert!(why.contains("openssl rand"), "{why}");
+        }
+        assert!(read_of_file(place.path()).expect_err("a directory").to_string().contains("file"));
+    }
 
     #[test]
     fn a_token_is_made_once_and_kept_to_ourselves() {

@@ -25,7 +25,7 @@ const CAN_SET_TIME: u32 = 0x10;
 pub(super) struct Fsstat;
 
 impl Procedure for Fsstat {
-    const OPERATION: Operation = reads("FSSTAT", 1);
+    const OPERATION: Operation = reads("FSSTAT", 1).while_recovering();
     type Arguments<'a> = Fsstat3Args<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &Fsstat3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
@@ -55,7 +55,7 @@ impl Procedure for Fsstat {
 pub(super) struct Fsinfo;
 
 impl Procedure for Fsinfo {
-    const OPERATION: Operation = reads("FSINFO", 1);
+    const OPERATION: Operation = reads("FSINFO", 1).while_recovering();
     type Arguments<'a> = Fsinfo3Args<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &Fsinfo3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
@@ -100,7 +100,7 @@ impl Procedure for Fsinfo {
 pub(super) struct Pathconf;
 
 impl Procedure for Pathconf {
-    const OPERATION: Operation = reads("PATHCONF", 1);
+    const OPERATION: Operation = reads("PATHCONF", 1).while_recovering();
     type Arguments<'a> = Pathconf3Args<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &Pathconf3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {

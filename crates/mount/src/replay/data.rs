@@ -138,13 +138,18 @@ impl Pass<'_> {
         let mut way = Way {
             object,
             handle,
-            compares: self.is_data_changed(object, &now),
+            compares: self.is_data_changed(object, Stamp::of(&now)),
             grown_from,
             size: now.size,
             kept: Vec::new(),
             why: "others have changed it meanwhile".to_owned(),
             is_refused: false,
         };
+        if way.compares {
+            let path = String::from_utf8_lossy(&self.path_of(object)).escape_debug().to_string();
+            let (now, known) = (Stamp::of(&now), self.plan.objects[object].stamp);
+            tracing::info!(path, ?now, ?known, "others may have changed a file: it is compared");
+        }
         self.touched.insert(object, who.clone());
         let is_doubtful = pieces.iter().any(|piece| piece.is_doubtful)
             || truncations.iter().any(|truncation| truncation.is_doubtful);
@@ -168,7 +173,7 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    fn is_made_by(&self, object: Object, index: usize) -> bool {
+    pub(super) fn is_made_by(&self, object: Object, index: usize) -> bool {
         self.plan.objects[object].made_by == Some(index)
     }
 
@@ -259,11 +264,14 @@ impl Pass<'_> {
         }
         for truncation in truncations {
             let settings = Settings { size: Some(truncation.size), ..Settings::default() };
-            let set = self.ask(|share| share.setattr(&truncation.who, &way.handle, &settings))?;
+            let set = self.ask_to_change(!way.compares, &way.handle, |share| {
+                share.setattr(&truncation.who, &way.handle, &settings)
+            })?;
             match set {
                 Ok(stamp) => {
                     if !way.compares {
                         self.ours(way.object, stamp);
+                        known::note(self.journal, truncation.sequence, b"", stamp);
                     }
                     self.sent(truncation.sequence);
                     way.size = truncation.size;
@@ -403,14 +411,15 @@ impl Pass<'_> {
         while !rest.is_empty() {
             let bytes = rest.len().min(self.transfer_bytes);
             let chunk = rest.get(..bytes).unwrap_or(rest);
-            let why = match self.ask(|share| share.write(who, &way.handle, at, chunk))? {
+            let written = self.ask_to_change(!way.compares, &way.handle, |share| {
+                share.write(who, &way.handle, at, chunk)
+            });
+            let why = match written? {
                 Ok(written) if written.bytes > 0 => {
                     self.saw(written.verifier);
-                    let known = self.plan.objects[way.object].stamp;
-                    let is_others = matches!(
-                        (known, written.before),
-                        (Some(known), Some(before)) if before > known.ctime
-                    );
+                    let is_known = self.plan.objects[way.object].stamp.is_some();
+                    let is_others = is_known
+                        && written.before.is_some_and(|it| self.is_data_changed(way.object, it));
                     // From here on somebody else writes, too.
                     way.compares |= is_others;
                     if !is_others && !way.compares {

@@ -9,7 +9,7 @@ use super::ReplayError;
 use super::known;
 use super::pass::{Fate, Life, Pass, different, made_settings};
 use super::plan::{Action, Object, Place, Step};
-use super::share::{Failed, Making, Who};
+use super::share::{Failed, Making, Stamp, Who};
 
 /// What a name is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,13 @@ enum Bound {
     /// Another one, that a later record puts there.
     Later,
     Other(Vec<u8>),
+}
+
+/// A rename of an object.
+struct Move {
+    step: Step,
+    from: Place,
+    to: Place,
 }
 
 impl Pass<'_> {
@@ -117,17 +124,9 @@ impl Pass<'_> {
         let Action::Make { object, what, settings, .. } = &step.action else { return Ok(()) };
         let object = *object;
         let Some(at) = self.places.get(&object).cloned() else { return Ok(()) };
-        match self.life(&step.who, at.0)? {
-            // A directory that the journal removes later was not made again until now.
-            Life::Gone if self.plan.objects[at.0].is_removed_later() => {
-                let maker = self.plan.objects[at.0].made_by.filter(|maker| *maker < index);
-                if let Some(maker) = maker {
-                    self.make_anew(maker)?;
-                }
-            }
-            Life::Alive | Life::Gone | Life::Unknown | Life::Lost { .. } => {}
-        }
-        let directory = self.handle(at.0).filter(|_| self.life[at.0] == Life::Alive);
+        self.make_directory_anew(&step, at.0)?;
+        let is_there = self.life(&step.who, at.0)? == Life::Alive;
+        let directory = self.handle(at.0).filter(|_| is_there);
         let Some(directory) = directory else {
             self.lose(&step, object, "its directory is not there any more", false);
             return Ok(());
@@ -151,13 +150,18 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn was_made(
-        &mut self,
-        step: &Step,
-        object: Object,
-        handle: Vec<u8>,
-        stamp: Option<super::share::Stamp>,
-    ) {
+    /// A directory that the journal removes later was not made again until something comes into it.
+    fn make_directory_anew(&mut self, step: &Step, directory: Object) -> Result<(), ReplayError> {
+        let state = &self.plan.objects[directory];
+        let maker = state.made_by.filter(|_| state.is_removed_later());
+        let maker = maker.filter(|maker| self.plan.steps[*maker].sequence < step.sequence);
+        match maker {
+            Some(maker) if self.life(&step.who, directory)? == Life::Gone => self.make_anew(maker),
+            _ => Ok(()),
+        }
+    }
+
+    fn was_made(&mut self, step: &Step, object: Object, handle: Vec<u8>, stamp: Option<Stamp>) {
         if let Some(old) = self.handle(object).filter(|old| *old != handle) {
             self.carried.handles.push((old, handle.clone()));
         }
@@ -168,6 +172,8 @@ impl Pass<'_> {
         self.plan.objects[object].stamp = stamp;
         self.ours(object, stamp);
         self.life[object] = Life::Alive;
+        // That it is not there was no sign of its removal.
+        self.not_done(object);
     }
 
     /// The name of what is to be made is there.
@@ -276,8 +282,14 @@ impl Pass<'_> {
         is_directory: bool,
     ) -> Result<(), ReplayError> {
         let Some(directory) = self.handle(at.0) else { return Ok(()) };
-        if !is_directory && self.has_others_data(&step.who, object)? {
-            self.not_made(step, "it is not removed: others have changed it meanwhile", false);
+        if let Some(object) = object
+            && !is_directory
+            && self.is_put_back(step, at, object)?
+        {
+            return Ok(());
+        }
+        if !is_directory && let Some(why) = self.must_stay(&step.who, object)? {
+            self.not_made(step, format!("it is not removed: {why}"), false);
             return Ok(());
         }
         let removed = self.around(&step.who, object, |share| {
@@ -302,12 +314,21 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Whether it is known that somebody else has written to it since.
-    fn has_others_data(&mut self, who: &Who, object: Option<Object>) -> Result<bool, ReplayError> {
-        let Some(now) = self.attributes(who, object)? else { return Ok(false) };
-        Ok(object.is_some_and(|object| {
-            self.plan.objects[object].stamp.is_some() && self.is_data_changed(object, &now)
-        }))
+    /// Why a name of an object is not taken from it, if something would be lost with that.
+    fn must_stay(
+        &mut self,
+        who: &Who,
+        object: Option<Object>,
+    ) -> Result<Option<&'static str>, ReplayError> {
+        let Some((object, now)) = object.zip(self.attributes(who, object)?) else {
+            return Ok(None);
+        };
+        if self.unlinked.contains(&object) && now.nlink == 1 {
+            return Ok(Some("it would have no name, as a link of it could not be made"));
+        }
+        let is_known = self.plan.objects[object].stamp.is_some();
+        let is_changed = is_known && self.is_data_changed(object, Stamp::of(&now));
+        Ok(is_changed.then_some("others have changed it meanwhile"))
     }
 
     /// An object gets another name.
@@ -328,6 +349,10 @@ impl Pass<'_> {
             Life::Gone => return self.rename_gone(step, object, to, replaced),
             Life::Unknown | Life::Alive => {}
         }
+        // A later replay finds the attributes that are to be set by the name.
+        if self.fresh.iter().any(|index| self.is_made_by(object, *index)) {
+            self.set_fresh()?;
+        }
         // A name that gets a file has its data, so that nobody sees, or is left with, half of it.
         if self.settle_data(object, None)? {
             self.set_fresh()?;
@@ -343,6 +368,7 @@ impl Pass<'_> {
             }
             return Ok(());
         }
+        self.make_directory_anew(step, to.0)?;
         let what = match self.bound(step, to, Some(object))? {
             // What is replaced may get the name back later.
             Bound::Later if replaced.is_some() => self.bound(step, to, replaced)?,
@@ -363,7 +389,7 @@ impl Pass<'_> {
                 }
                 return Ok(());
             }
-            Bound::Wanted if !self.has_others_data(&step.who, replaced)? => {}
+            Bound::Wanted if self.must_stay(&step.who, replaced)?.is_none() => {}
             Bound::Wanted | Bound::Other(_) => {
                 let why = "it is not renamed: the new name has something else of others";
                 self.not_made(step, why, false);
@@ -435,7 +461,7 @@ impl Pass<'_> {
         }
         let may_replace = match self.bound(step, to, replaced)? {
             Bound::Nothing => true,
-            Bound::Wanted => !self.has_others_data(&step.who, replaced)?,
+            Bound::Wanted => self.must_stay(&step.who, replaced)?.is_none(),
             Bound::Later | Bound::NoDirectory | Bound::Other(_) => false,
         };
         if may_replace {
@@ -443,6 +469,52 @@ impl Pass<'_> {
         }
         self.not_made(step, "it is not renamed: what had the names is not known", false);
         Ok(())
+    }
+
+    /// Whether a name that was taken from an object has it because a later record gave it back: removing it
+    /// again would be the end of the object.
+    fn is_put_back(
+        &mut self,
+        step: &Step,
+        at: &Place,
+        object: Object,
+    ) -> Result<bool, ReplayError> {
+        let moves = self.moves_since(step, object);
+        if let Some(back) = moves.iter().rposition(|one| one.to == *at) {
+            // It was moved back if it is nowhere on the way there.
+            let mut place = moves[back].to.clone();
+            for one in moves[..=back].iter().rev() {
+                if one.to == place {
+                    place = one.from.clone();
+                    if self.bound(&one.step, &place, Some(object))? == Bound::Wanted {
+                        return Ok(false);
+                    }
+                }
+            }
+            return Ok(true);
+        }
+        let is_linked_later = self.plan.steps_of(object).any(|index| {
+            let other = &self.plan.steps[index];
+            other.sequence > step.sequence
+                && matches!(&other.action, Action::Link { object: linked, at: name }
+                    if *linked == object && name == at)
+        });
+        // Nobody could link what had lost its only name.
+        let now = if is_linked_later { self.attributes(&step.who, Some(object))? } else { None };
+        Ok(now.is_some_and(|now| now.nlink == 1))
+    }
+
+    /// The renames of an object from a step on, with that.
+    fn moves_since(&self, step: &Step, object: Object) -> Vec<Move> {
+        let steps = self.plan.steps_of(object).map(|index| &self.plan.steps[index]);
+        let later = steps.filter(|other| other.sequence >= step.sequence);
+        let moves = later.filter_map(|other| match &other.action {
+            Action::Rename { object: Some(moved), from, to, .. } if *moved == object => {
+                Some(Move { step: other.clone(), from: from.clone(), to: to.clone() })
+            }
+            _ => None,
+        });
+        moves.collect()
     }
 
     fn is_moved_later(&self, object: Object, after: Sequence) -> bool {
@@ -469,11 +541,13 @@ impl Pass<'_> {
                 return Ok(());
             }
         }
+        self.make_directory_anew(step, at.0)?;
         match self.bound(step, at, Some(object))? {
             Bound::Wanted | Bound::Later => Ok(()),
             Bound::NoDirectory if self.is_moved_later(object, step.sequence) => Ok(()),
             Bound::NoDirectory | Bound::Other(_) => {
                 let why = "it gets no link: the name has another object, or no directory";
+                self.unlinked.insert(object);
                 self.not_made(step, why, false);
                 Ok(())
             }
@@ -486,10 +560,15 @@ impl Pass<'_> {
                 })?;
                 match linked {
                     Ok(()) => self.sent(step.sequence),
-                    Err(Failed::Refused(why)) => {
-                        self.not_made(step, format!("it gets no link: {why}"), true);
+                    Err(error) => {
+                        self.unlinked.insert(object);
+                        match error {
+                            Failed::Refused(why) => {
+                                self.not_made(step, format!("it gets no link: {why}"), true);
+                            }
+                            _ => self.not_made(step, "it gets no link: others were faster", false),
+                        }
                     }
-                    Err(_) => self.not_made(step, "it gets no link: others were faster", false),
                 }
                 Ok(())
             }

@@ -8,7 +8,7 @@ use steadfast_journal::{Attributes as Settings, SetTime};
 
 use super::share::{Acknowledging, Answer, Failed, Making, Share, Stamp, Who, Written};
 use crate::server::Server;
-use crate::transport::{Caller, Patience};
+use crate::transport::{Caller, Patience, is_lost};
 
 /// `S_IFMT` and its values (inode(7)).
 const TYPE: u32 = 0o170_000;
@@ -23,12 +23,14 @@ pub(crate) struct Nfs<'a> {
     server: &'a Server,
     root: &'a FileHandle,
     patience: Patience,
+    /// No call is sent to a server that has lost something since ([`crate::transport::Link::losses`]).
+    losses: u64,
 }
 
 impl<'a> Nfs<'a> {
     /// Calls wait as the mount's options say, and not beyond what the patience says.
     pub(crate) fn new(server: &'a Server, root: &'a FileHandle, patience: Patience) -> Self {
-        Self { server, root, patience }
+        Self { server, root, patience, losses: server.link.losses() }
     }
 
     fn call<T>(
@@ -39,7 +41,7 @@ impl<'a> Nfs<'a> {
         let gids = who.groups.iter().copied().take(GROUPS_MAX).collect();
         let identity = Identity::Sys { uid: who.uid, gid: who.gid, gids };
         self.server
-            .call_for_recovery(&identity, self.patience, calls)
+            .call_for_recovery(self.losses, &identity, self.patience, calls)
             .map_err(|error| failed(&error))
     }
 }
@@ -54,6 +56,7 @@ fn failed(error: &ClientError) -> Failed {
             NfsStat3::Jukebox => Failed::Unreachable(error.to_string()),
             status => Failed::Refused(format!("{} failed with {status:?}", failure.procedure)),
         },
+        error if is_lost(error) => Failed::Restarted,
         error => Failed::Unreachable(error.to_string()),
     }
 }
@@ -95,16 +98,17 @@ fn wire(settings: &Settings) -> Wire {
 }
 
 impl Share for Nfs<'_> {
+    fn begin(&mut self) {
+        self.losses = self.server.link.losses();
+    }
     fn status(&mut self) -> Answer<Option<Acknowledging>> {
-        let told = self
-            .server
-            .call_for_recovery(&mounter(), self.patience, |nfs| nfs.recovery_status(self.root));
-        match told {
-            Ok(RecoveryStatus { is_async, verifier }) => {
+        let asked = |nfs: &mut Nfs3Client<Caller>| nfs.recovery_status(self.root);
+        match self.server.call_for_recovery(self.losses, &mounter(), self.patience, asked) {
+            Ok(RecoveryStatus { is_async, verifier, .. }) => {
                 Ok(Some(Acknowledging { is_async, verifier }))
             }
             Err(error) if error.is_program_unavailable() => Ok(None),
-            Err(error) => Err(Failed::Unreachable(error.to_string())),
+            Err(error) => Err(failed(&error)),
         }
     }
 
@@ -137,7 +141,11 @@ impl Share for Nfs<'_> {
         Ok(Written {
             bytes: written.count as usize,
             verifier: written.verifier,
-            before: written.wcc.before.map(|before| before.ctime),
+            before: written.wcc.before.map(|before| Stamp {
+                size: before.size,
+                mtime: before.mtime,
+                ctime: before.ctime,
+            }),
             after: stamp(written.wcc.after.as_ref()),
         })
     }

@@ -10,6 +10,7 @@ use steadfast_journal::{Attributes as Settings, Journal, Sequence};
 
 use super::data::Records;
 use super::keeper::Keeper;
+use super::known;
 use super::plan::{Action, Object, ObjectState, Place, Plan, Step};
 use super::report::{Conflict, Report};
 use super::share::{Answer, Failed, Making, Share, Stamp, Who};
@@ -39,13 +40,24 @@ pub(crate) enum Fate {
     NotMade,
 }
 
-/// What one pass has learned that the next one has to know.
+/// What one pass has learned that the next one has to know, also one of a later attempt: what it has changed
+/// would look like a change of others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carried {
     /// What was ours last, by handle.
     pub(crate) stamps: HashMap<Vec<u8>, Stamp>,
     /// Handles of what was made again: old and new.
     pub(crate) handles: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Handles of objects with a change that was sent and is not answered: they may have any stamp. Of use
+    /// only while the server serves nobody else.
+    pub(crate) in_doubt: HashSet<Vec<u8>>,
+}
+
+impl Carried {
+    /// Others may have changed what was in doubt.
+    pub(crate) fn forget_doubts(&mut self) {
+        self.in_doubt.clear();
+    }
 }
 
 pub(crate) struct Pass<'a> {
@@ -56,6 +68,10 @@ pub(crate) struct Pass<'a> {
     pub(super) transfer_bytes: usize,
     pub(super) plan: Plan,
     pub(super) life: Vec<Life>,
+    /// Steps of names that the server has done.
+    pub(super) done: HashSet<usize>,
+    /// Objects that lack a name, as a link could not be made.
+    pub(super) unlinked: HashSet<Object>,
     /// Where an object is, by the steps so far.
     pub(super) places: HashMap<Object, Place>,
     /// Files that were made, whose attributes are still to be set: their steps.
@@ -74,7 +90,7 @@ pub(crate) struct Pass<'a> {
     pub(super) is_async: bool,
     pub(super) has_restarted: bool,
     pub(super) fates: HashMap<Sequence, Fate>,
-    pub(super) carried: Carried,
+    pub(super) carried: &'a mut Carried,
     pub(super) report: Report,
 }
 
@@ -85,7 +101,7 @@ impl<'a> Pass<'a> {
         keeper: &'a mut dyn Keeper,
         transfer_bytes: usize,
         unanswered: &'a HashSet<Sequence>,
-        carried: Carried,
+        carried: &'a mut Carried,
     ) -> Self {
         let mut plan = Plan::read(journal);
         for (old, new) in &carried.handles {
@@ -109,6 +125,8 @@ impl<'a> Pass<'a> {
             transfer_bytes,
             life: vec![Life::Unknown; plan.objects.len()],
             plan,
+            done: HashSet::new(),
+            unlinked: HashSet::new(),
             places: HashMap::new(),
             fresh: Vec::new(),
             touched: BTreeMap::new(),
@@ -131,15 +149,21 @@ impl<'a> Pass<'a> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<Sequence>, ReplayError> {
         let all = self.report.records;
+        self.share.begin();
         self.look_at_verifier()?;
+        self.done = self.find_done()?;
         for index in 0..self.plan.steps.len() {
             let step = self.plan.steps[index].clone();
             if self.is_had(step.answered_under) {
                 self.pass_over(&step);
                 continue;
             }
+            let is_done = self.done.contains(&index);
             match &step.action {
                 Action::Make { .. } => self.make(index, &step)?,
+                Action::Remove { .. } | Action::Rename { .. } | Action::Link { .. } if is_done => {
+                    self.pass_over(&step);
+                }
                 Action::SetAttr { object, settings } => self.set(&step, *object, settings)?,
                 Action::Remove { at, object, is_directory } => {
                     self.remove(&step, at, *object, *is_directory)?;
@@ -272,6 +296,7 @@ impl<'a> Pass<'a> {
     ) -> Result<Result<T, Failed>, ReplayError> {
         match call(self.share) {
             Err(Failed::Unreachable(why)) => Err(ReplayError::Unreachable(why)),
+            Err(Failed::Restarted) => Err(ReplayError::Restarted),
             answer => Ok(answer),
         }
     }
@@ -284,7 +309,7 @@ impl<'a> Pass<'a> {
     /// Asks for the verifier: by the recovery program, or if there is a file to ask about; so that a restart
     /// during changes of names is seen, too.
     fn look_at_verifier(&mut self) -> Result<(), ReplayError> {
-        let status = self.share.status();
+        let status = self.ask(|share| share.status())?;
         if let Some(told) = status.map_err(|why| ReplayError::Unreachable(format!("{why:?}")))? {
             self.has_program = true;
             self.is_async = told.is_async;
@@ -366,25 +391,53 @@ impl<'a> Pass<'a> {
         let state = &mut self.plan.objects[object];
         state.stamp = Some(stamp);
         if let Some(handle) = &state.handle {
+            self.carried.in_doubt.remove(handle);
             self.carried.stamps.insert(handle.clone(), stamp);
         }
+    }
+
+    /// Makes a call that changes an object which nobody else has changed (`is_ours`). The next pass has to
+    /// know of it, if it gets no answer.
+    pub(super) fn ask_to_change<T>(
+        &mut self,
+        is_ours: bool,
+        handle: &[u8],
+        call: impl FnOnce(&mut dyn Share) -> Answer<T>,
+    ) -> Result<Result<T, Failed>, ReplayError> {
+        let is_first = is_ours && self.carried.in_doubt.insert(handle.to_vec());
+        let answer = self.ask(call)?;
+        if is_first {
+            self.carried.in_doubt.remove(handle);
+        }
+        Ok(answer)
+    }
+
+    fn is_in_doubt(&self, state: &ObjectState) -> bool {
+        state.handle.as_ref().is_some_and(|handle| self.carried.in_doubt.contains(handle))
     }
 
     /// Whether somebody else may have changed anything of an object.
     pub(super) fn is_changed(&self, object: Object, now: &Attributes) -> bool {
         let state = &self.plan.objects[object];
+        if self.is_in_doubt(state) {
+            return false;
+        }
         state.stamp.is_none_or(|stamp| {
-            // A new name changes the ctime, and no answer tells it.
-            let is_renamed_by_us =
-                state.last_renamed.is_some() && (now.mtime, now.size) == (stamp.mtime, stamp.size);
+            // A new name changes the ctime, and no answer tells it. What was changed before it may be lost.
+            let is_older =
+                now.mtime < stamp.mtime || now.mtime == stamp.mtime && now.size <= stamp.size;
+            let is_renamed_by_us = state.last_renamed.is_some() && is_older;
             now.ctime > stamp.ctime && !is_renamed_by_us
         })
     }
 
     /// Whether somebody else may have changed its data. A name, a link or a mode that was changed leaves
     /// the time of the last change of data as it was.
-    pub(super) fn is_data_changed(&self, object: Object, now: &Attributes) -> bool {
+    pub(super) fn is_data_changed(&self, object: Object, now: Stamp) -> bool {
         let state = &self.plan.objects[object];
+        if self.is_in_doubt(state) {
+            return false;
+        }
         let Some(stamp) = state.stamp else { return true };
         let is_renamed_by_us = state.last_renamed.is_some() && now.mtime < stamp.mtime;
         now.ctime > stamp.ctime && now.mtime != stamp.mtime && !is_renamed_by_us
@@ -398,20 +451,19 @@ impl<'a> Pass<'a> {
         call: impl FnOnce(&mut dyn Share) -> Answer<()>,
     ) -> Result<Result<(), Failed>, ReplayError> {
         let before = self.attributes(who, object)?;
+        let ours = object.zip(before).filter(|(object, before)| !self.is_changed(*object, before));
+        let Some((object, before)) = ours else { return self.ask(call) };
+        let handle = self.plan.objects[object].handle.clone().unwrap_or_default();
+        let is_first = self.carried.in_doubt.insert(handle.clone());
         let outcome = self.ask(call)?;
-        let is_ours = match (object, &before) {
-            (Some(object), Some(before)) => !self.is_changed(object, before),
-            _ => false,
-        };
-        if is_ours
-            && outcome.is_ok()
-            && let Some(object) = object
-        {
+        if outcome.is_ok() {
             let after = self.attributes(who, Some(object))?;
             // Data that came in between is not ours.
-            let same =
-                after.filter(|after| before.is_some_and(|before| before.mtime == after.mtime));
+            let same = after.filter(|after| before.mtime == after.mtime);
             self.ours(object, same.as_ref().map(Stamp::of));
+        }
+        if is_first {
+            self.carried.in_doubt.remove(&handle);
         }
         Ok(outcome)
     }
@@ -496,9 +548,14 @@ impl<'a> Pass<'a> {
         settings: &Settings,
     ) -> Result<(), ReplayError> {
         let Some(handle) = self.plan.objects[object].handle.clone() else { return Ok(()) };
-        match self.ask(|share| share.setattr(&step.who, &handle, settings))? {
+        match self
+            .ask_to_change(true, &handle, |share| share.setattr(&step.who, &handle, settings))?
+        {
             Ok(stamp) => {
                 self.ours(object, stamp);
+                if let Action::SetAttr { .. } = &step.action {
+                    known::note(self.journal, step.sequence, b"", stamp);
+                }
                 self.sent(step.sequence);
             }
             Err(Failed::Refused(why)) => {

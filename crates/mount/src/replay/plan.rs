@@ -79,6 +79,22 @@ pub(crate) struct Step {
     pub(crate) action: Action,
 }
 
+impl Step {
+    /// What it is about, without directories. `None`: an object that is not known.
+    pub(crate) fn objects(&self) -> Vec<Option<Object>> {
+        match &self.action {
+            Action::SetAttr { object, .. }
+            | Action::Make { object, .. }
+            | Action::Link { object, .. } => vec![Some(*object)],
+            Action::Remove { object, .. } => vec![*object],
+            // What is not replaced is not unknown.
+            Action::Rename { object, replaced, .. } => {
+                std::iter::once(*object).chain(replaced.map(Some)).collect()
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Make {
@@ -122,6 +138,8 @@ pub(crate) struct Plan {
     pub(crate) sequences: Vec<Sequence>,
     /// Records that the ring does not give.
     pub(crate) unreadable: Vec<Sequence>,
+    /// The steps about each object, in order.
+    steps_of: HashMap<Object, Vec<usize>>,
     by_handle: HashMap<Vec<u8>, Object>,
     bindings: HashMap<Place, Vec<(Sequence, Object)>>,
 }
@@ -145,6 +163,11 @@ impl Plan {
             state.stamp = Stamp::newer(state.stamp, known::stamp_of(journal, handle));
         }
         plan.thin_settings();
+        for (index, step) in plan.steps.iter().enumerate() {
+            for object in step.objects().into_iter().flatten() {
+                plan.steps_of.entry(object).or_default().push(index);
+            }
+        }
         plan
     }
 
@@ -164,6 +187,11 @@ impl Plan {
         self.objects.push(ObjectState { handle: Some(handle.to_vec()), ..Default::default() });
         self.by_handle.insert(handle.to_vec(), self.objects.len() - 1);
         self.objects.len() - 1
+    }
+
+    /// The steps about an object, in order.
+    pub(crate) fn steps_of(&self, object: Object) -> impl Iterator<Item = usize> {
+        self.steps_of.get(&object).into_iter().flatten().copied()
     }
 
     pub(crate) fn known(&self, handle: &[u8]) -> Option<Object> {
@@ -282,8 +310,12 @@ impl Plan {
                 let from = (self.object(from_parent), from_name.into());
                 let to = (self.object(to_parent), to_name.into());
                 let object = self.optional(object);
-                // A rename to itself, or to another name of the same file, replaces nothing.
-                let replaced = self.optional(replaced).filter(|replaced| Some(*replaced) != object);
+                let replaced = self.optional(replaced);
+                // A rename to itself, or to another name of the same file, does nothing (rename(2)).
+                if object.is_some() && replaced == object {
+                    self.sequences.push(sequence);
+                    return Ok(());
+                }
                 self.unbind(sequence, replaced);
                 if let Some(object) = object {
                     self.objects[object].last_renamed = Some(sequence);

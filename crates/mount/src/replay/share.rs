@@ -45,6 +45,8 @@ pub(crate) enum Failed {
     Refused(String),
     /// There is no answer: everything stays pending.
     Unreachable(String),
+    /// The server has restarted, and may have lost something: all is looked at once more.
+    Restarted,
 }
 
 pub(crate) type Answer<T> = Result<T, Failed>;
@@ -54,8 +56,8 @@ pub(crate) type Answer<T> = Result<T, Failed>;
 pub(crate) struct Written {
     pub(crate) bytes: usize,
     pub(crate) verifier: [u8; 8],
-    /// The ctime before, if the server tells it.
-    pub(crate) before: Option<Time>,
+    /// The file before, if the server tells it.
+    pub(crate) before: Option<Stamp>,
     pub(crate) after: Option<Stamp>,
 }
 
@@ -82,6 +84,8 @@ pub(crate) struct Acknowledging {
 
 /// A share as a replay sees it. A server that says "later" is asked again in here.
 pub(crate) trait Share {
+    /// A pass begins: restarts of before are of no interest any more.
+    fn begin(&mut self);
     /// `None`: the server does not say; its answers to COMMIT are believed.
     fn status(&mut self) -> Answer<Option<Acknowledging>>;
     /// Has everything of the object's file system made stable that was acknowledged. `None`: it cannot be

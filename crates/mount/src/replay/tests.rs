@@ -14,7 +14,7 @@ use steadfast_intent_log::testing::MemoryMedium;
 use steadfast_journal::Journal;
 
 use super::keeper::{Keeper, Kept};
-use super::{ReplayError, Report, run};
+use super::{Carried, ReplayError, Report, run};
 use client::{Client, open};
 use model::{Content, Fault, Model, mix};
 
@@ -49,8 +49,10 @@ fn replay(
     journal: &Journal,
     model: &mut Model,
     keeper: &mut Memory,
+    carried: &mut Carried,
 ) -> Result<Report, ReplayError> {
-    let replayed = run(journal, model, keeper, TRANSFER_BYTES, &HashSet::new(), &mut |_, _| {});
+    let none = HashSet::new();
+    let replayed = run(journal, model, keeper, TRANSFER_BYTES, &none, carried, &mut |_, _| {});
     replayed.map(|replayed| replayed.report)
 }
 
@@ -80,7 +82,7 @@ impl History {
     fn run(seed: u64, is_async: bool, has_others: bool) -> Self {
         let mut model = Model::new(is_async);
         model.has_program = seed.is_multiple_of(2);
-        let (client, medium) = Client::run(seed, &mut model, is_async);
+        let (client, medium) = Client::run(seed, &mut model, is_async, true);
         let (keeper, report) = (Memory::default(), Report::default());
         let mut this = Self { seed, model, client, medium, foreign: Vec::new(), keeper, report };
         if this.chance(60) {
@@ -90,7 +92,7 @@ impl History {
         if has_others {
             this.others();
         }
-        this.replay_with_faults();
+        this.replay_with_faults(is_async);
         this
     }
 
@@ -121,7 +123,7 @@ impl History {
         }
     }
 
-    fn replay_with_faults(&mut self) {
+    fn replay_with_faults(&mut self, is_async: bool) {
         let mut medium = Arc::clone(&self.medium);
         for attempt in 0..4 {
             let (journal, _) = open(&medium);
@@ -133,15 +135,20 @@ impl History {
                     1 => Fault::Unanswered,
                     // Changes of names alone have no verifier that tells.
                     _ if !self.client.has_file && !self.model.has_program => Fault::Lost,
+                    // The connection tells of it (`Recovery`).
+                    _ if is_async && self.model.has_program => {
+                        Fault::SeenRestart(self.choose(1 << 40))
+                    }
                     _ => Fault::Restart(self.choose(1 << 40)),
                 };
                 self.model.faults.insert(at, fault);
             }
-            let outcome = replay(&journal, &mut self.model, &mut self.keeper);
+            let outcome =
+                replay(&journal, &mut self.model, &mut self.keeper, &mut Carried::default());
             let is_done = outcome.is_ok();
             match outcome {
                 Ok(report) => self.report.conflicts.extend(report.conflicts),
-                Err(ReplayError::Unreachable(_)) => {}
+                Err(ReplayError::Unreachable(_) | ReplayError::Restarted) => {}
                 Err(error) => panic!("{error}"),
             }
             if is_done {
@@ -150,7 +157,6 @@ impl History {
             if self.chance(50) {
                 // The client crashes: what was not synced is not there.
                 medium = Arc::new(MemoryMedium::from_image(medium.image()));
-                std::mem::forget(journal);
             }
         }
         assert!(open(&medium).0.pending().is_empty());
@@ -166,9 +172,10 @@ impl History {
             });
             assert!(
                 is_there || self.keeper.has(offset, &data),
-                "seed {}: {data:?} of file {file} at {offset} is lost\n{:#?}",
+                "seed {}: {data:?} of file {file} at {offset} is lost\n{:#?} {:#?}",
                 self.client.seed,
-                self.report.conflicts
+                self.report.conflicts,
+                self.client.log
             );
         }
     }
@@ -181,8 +188,9 @@ impl History {
             assert_eq!(
                 bytes.get(from..from + data.len()),
                 Some(&data[..]),
-                "seed {}: others' bytes of file {file} at {offset}",
-                self.client.seed
+                "seed {}: others' bytes of file {file} at {offset} {:#?}",
+                self.client.seed,
+                self.client.log
             );
         }
     }
@@ -210,6 +218,43 @@ fn without_others_the_tree_is_that_of_the_changes_in_order() {
         }
     }
     println!("{conflicts} of {count} histories ended with a conflict");
+}
+
+/// The client lives on, and so knows what it has changed itself, in attempts that came to no end, too.
+#[test]
+fn a_server_that_crashes_in_each_attempt_of_a_recovery_makes_no_conflict() {
+    for seed in 0..1000 {
+        let mut model = Model::new(true);
+        let (client, medium) = Client::run(seed, &mut model, true, false);
+        let (mut keeper, mut carried) = (Memory::default(), Carried::default());
+        let (journal, _) = open(&medium);
+        let mut random = seed;
+        let mut choose = |below: u64| {
+            random = mix(random);
+            random % below
+        };
+        for attempt in 0..6 {
+            model.crash(choose(1 << 40));
+            model.faults.clear();
+            if attempt < 5 {
+                let restart = Fault::SeenRestart(choose(1 << 40));
+                let fault = [Fault::Lost, Fault::Unanswered, restart][choose(3) as usize];
+                model.faults.insert(model.calls + 1 + choose(30), fault);
+            }
+            match replay(&journal, &mut model, &mut keeper, &mut carried) {
+                Ok(report) => assert!(
+                    report.conflicts.is_empty(),
+                    "seed {seed}: {report:#?} {:#?}",
+                    client.log
+                ),
+                Err(ReplayError::Unreachable(_) | ReplayError::Restarted) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(journal.pending().is_empty());
+        model.crash_hard();
+        assert_eq!(model.tree(), client.ideal.tree(), "seed {seed} {:#?}", client.log);
+    }
 }
 
 #[test]

@@ -5,13 +5,15 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex};
 use socket2::{Domain, Socket, Type};
 use steadfast_client::{ClientError, Reply, RpcConnection, reserved};
 
-use super::{Link, Lost, Slot};
+use super::{Caller, Link, Lost, Slot};
+use crate::status::counters::Counters;
+use crate::status::{ConnectionStatus, unix_ms};
 
 /// How long one attempt to connect takes at most.
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -41,14 +43,43 @@ struct State {
     losses: u64,
     /// Until that is mended only a recovery may call.
     is_held: bool,
+    /// When there began to be a stream, or none.
+    since: Option<SystemTime>,
+    times_made: u64,
+    last_error: Option<(String, SystemTime)>,
 }
 
+/// A call without a reply.
 #[derive(Debug)]
-struct Pending {
+pub(super) struct Pending {
+    /// Where its procedure is counted.
+    procedure: usize,
     record: Arc<Vec<u8>>,
     slot: Arc<Slot>,
+    begun: Instant,
     sent: Instant,
+    was_sent: bool,
     resend_after: Duration,
+}
+
+impl Pending {
+    pub(super) fn new(
+        procedure: usize,
+        record: Vec<u8>,
+        slot: &Arc<Slot>,
+        timeout: Duration,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            procedure,
+            record: Arc::new(record),
+            slot: Arc::clone(slot),
+            begun: now,
+            sent: now,
+            was_sent: false,
+            resend_after: timeout,
+        }
+    }
 }
 
 impl Connection {
@@ -74,22 +105,9 @@ impl Connection {
     }
 
     /// False: the call is not sent, since the server has lost something that the caller does not know of.
-    pub(super) fn send(
-        &self,
-        xid: u32,
-        record: Vec<u8>,
-        slot: &Arc<Slot>,
-        timeout: Duration,
-        losses: Option<u64>,
-    ) -> bool {
-        let pending = Pending {
-            record: Arc::new(record),
-            slot: Arc::clone(slot),
-            sent: Instant::now(),
-            resend_after: timeout,
-        };
+    pub(super) fn send(&self, xid: u32, pending: Pending, caller: &Caller) -> bool {
         let mut state = self.state.lock();
-        if losses.is_some_and(|losses| state.is_held || losses != state.losses) {
+        if state.is_held && !caller.is_of_recovery || caller.losses != state.losses {
             return false;
         }
         state.pending.insert(xid, pending);
@@ -125,6 +143,28 @@ impl Connection {
         state.pending.values().any(|pending| pending.sent.elapsed() >= time)
     }
 
+    pub(super) fn oldest_call(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        state.pending.values().map(|pending| pending.begun.elapsed()).max()
+    }
+
+    pub(super) fn told(&self) -> ConnectionStatus {
+        let state = self.state.lock();
+        let last_error = state.last_error.clone();
+        ConnectionStatus {
+            is_up: state.stream.is_some(),
+            since_unix_s: state.since.map_or(0, unix_ms) / 1000,
+            times_made: state.times_made,
+            calls_in_flight: state.pending.len() as u64,
+            last_error_unix_s: last_error.as_ref().map(|(_, when)| unix_ms(*when) / 1000),
+            last_error: last_error.map(|(error, _)| error),
+        }
+    }
+
+    fn note_error(&self, error: &dyn std::fmt::Display) {
+        self.state.lock().last_error = Some((error.to_string(), SystemTime::now()));
+    }
+
     fn run_sender(&self, link: &Link) {
         loop {
             let (stream, records) = {
@@ -139,7 +179,7 @@ impl Connection {
                     self.has_work.wait(&mut state);
                 }
                 let Some(stream) = state.stream.clone() else { continue };
-                (stream, state.take_batch())
+                (stream, state.take_batch(&link.counters))
             };
             let outcome = match records.as_slice() {
                 [] => Ok(()),
@@ -150,7 +190,9 @@ impl Connection {
                     (&*stream).write_all(&batch)
                 }
             };
-            if outcome.is_err() {
+            if outcome.is_ok() {
+                link.counters.sent_bytes.add(records.iter().map(|one| one.len() as u64).sum());
+            } else {
                 // The receiver sees the end and connects again; nothing more is sent here.
                 let _ = stream.shutdown(Shutdown::Both);
                 self.state.lock().drop_stream(&stream);
@@ -171,6 +213,7 @@ impl Connection {
             let stream = match greeted.and_then(|stream| self.install(stream, link)) {
                 Ok(stream) => stream,
                 Err(error) => {
+                    self.note_error(&error);
                     if !is_lost && pause > PAUSE.0 {
                         is_lost = true;
                         tracing::warn!(server = %link.server, %error, "the server does not answer; trying again");
@@ -190,6 +233,7 @@ impl Connection {
             let _ = stream.shutdown(Shutdown::Both);
             self.state.lock().drop_stream(&stream);
             if !link.is_closed() {
+                self.note_error(&error);
                 tracing::debug!(server = %link.server, %error, "connection lost");
             }
             // A server that takes connections and closes them at once is not asked without a pause.
@@ -208,6 +252,8 @@ impl Connection {
         let stream = Arc::new(stream);
         let mut state = self.state.lock();
         state.stream = Some(Arc::clone(&stream));
+        state.since = Some(SystemTime::now());
+        state.times_made += 1;
         state.queue = state.pending.keys().copied().collect();
         let now = Instant::now();
         for pending in state.pending.values_mut() {
@@ -232,7 +278,11 @@ impl Connection {
         let mut looked = Instant::now();
         loop {
             match receiver.receive_any() {
-                Ok(reply) => self.deliver(reply),
+                Ok(reply) => {
+                    // With its record mark.
+                    link.counters.received_bytes.add(reply.message.len() as u64 + 4);
+                    self.deliver(reply);
+                }
                 Err(ClientError::TimedOut { .. }) => {}
                 Err(error) => return error,
             }
@@ -257,7 +307,7 @@ impl Connection {
 }
 
 impl State {
-    fn take_batch(&mut self) -> Vec<Arc<Vec<u8>>> {
+    fn take_batch(&mut self, counters: &Counters) -> Vec<Arc<Vec<u8>>> {
         let mut records = Vec::new();
         let mut bytes = 0;
         while let Some(xid) = self.queue.front() {
@@ -268,6 +318,9 @@ impl State {
                 }
                 bytes += pending.record.len();
                 pending.sent = Instant::now();
+                if std::mem::replace(&mut pending.was_sent, true) {
+                    counters.note_retry(pending.procedure);
+                }
                 records.push(Arc::clone(&pending.record));
             }
             self.queue.pop_front();
@@ -278,6 +331,7 @@ impl State {
     fn drop_stream(&mut self, stream: &Arc<TcpStream>) {
         if self.stream.as_ref().is_some_and(|current| Arc::ptr_eq(current, stream)) {
             self.stream = None;
+            self.since = Some(SystemTime::now());
         }
     }
 

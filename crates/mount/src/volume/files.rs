@@ -172,6 +172,7 @@ impl Volume {
                 place.copy_from_slice(piece.bytes());
             }
         }
+        self.server.link.counters.read_bytes.add(data.len() as u64);
         Ok(data)
     }
 
@@ -217,6 +218,7 @@ impl Volume {
             offset = node.attributes().size;
         }
         self.write_back.write(node, &asker.identity, offset, placed.data, asker.patience)?;
+        self.server.link.counters.written_bytes.add(placed.data.len() as u64);
         node.note_written();
         if offset != placed.offset {
             node.drop_pages();

@@ -193,6 +193,7 @@ impl WriteBack {
                 let refusal = refusal(&node.data, errno);
                 let in_journal = self.leave_refused(&mut state, 0..u64::MAX, refusal);
                 if refusal != Refusal::Unmissed {
+                    self.server.link.counters.refused_writes.add(1);
                     tracing::warn!(
                         file = node.number,
                         %error,
@@ -214,6 +215,7 @@ impl WriteBack {
         let refusal = refusal(&node.data, errno);
         let in_journal = self.leave_refused(state, offset..offset + bytes as u64, refusal);
         if refusal != Refusal::Unmissed {
+            self.server.link.counters.refused_writes.add(1);
             tracing::warn!(
                 file = node.number,
                 offset,
@@ -244,7 +246,7 @@ impl WriteBack {
             if self.journaling.as_ref().is_some_and(|journaling| journaling.is_pressed()) {
                 self.press_all();
             }
-            let holders: Vec<_> = self.holders.lock().values().cloned().collect();
+            let holders = self.holders();
             for node in holders {
                 let mut state = node.data.state.lock();
                 if state.since.is_some_and(|since| since.elapsed() >= SENT_AFTER) {

@@ -1,21 +1,26 @@
 //! The conversations of two endpoints, and the calls in them that wait for replies.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use super::counts::Counts;
 use super::handle::{Handle, Names};
 use super::messages::{self, Call, Protection, Status, User};
 use super::programs::{self, OperationKey};
-use super::record::{Framing, Record, RecordSink};
+use super::record::{Framing, Record, RecordSink, Times};
 use super::stream::{Next, Placement, Segment, Stream};
 
 /// For how long a reply is waited for.
 pub const REPLY_WAIT_NS: u64 = 60_000_000_000;
 /// Calls that wait at a time, of all connections.
 pub(crate) const WAITING_MAX: u64 = 1 << 18;
+/// Bytes that these calls take: one COMPOUND may have hundreds of names.
+const WAITING_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of incomplete records and early segments, of all connections.
 pub(crate) const KEPT_BYTES_MAX: usize = 256 << 20;
+/// Calls of either endpoint of a connection whose replies were seen, and that are remembered: a client whose reply was
+/// lost behind the place of the capture sends its call again.
+const ANSWERED_MAX: usize = 64;
 /// For how long an interface has to be silent before another one may show the packets of a connection.
 const INTERFACE_SILENCE_NS: u64 = 1_000_000_000;
 /// Segments that look like TLS before a connection without one record is taken for such.
@@ -47,7 +52,7 @@ pub struct Observed<'a> {
     pub latency_ns: Option<u64>,
     /// How it ended.
     pub status: Status,
-    /// How often the call was sent again.
+    /// How often the call was sent again; 1 more if its reply had been seen before it came.
     pub retransmissions: u32,
     /// Whether a reply was waited for in vain.
     pub is_unanswered: bool,
@@ -71,6 +76,20 @@ struct Waiting {
     call: Call,
     begun_ns: u64,
     retransmissions: u32,
+}
+
+impl Waiting {
+    fn kept_bytes(&self) -> u64 {
+        (size_of::<(u32, Self)>() + self.call.kept_bytes()) as u64
+    }
+}
+
+/// A call whose reply was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answered {
+    xid: u32,
+    program: u32,
+    number: u32,
 }
 
 /// One direction of a connection.
@@ -114,6 +133,8 @@ pub(crate) struct Connection {
     directions: [Direction; 2],
     /// Calls of either endpoint that wait, by their xid.
     waiting: [HashMap<u32, Waiting>; 2],
+    /// Of either endpoint, the last ones that were answered.
+    answered: [VecDeque<Answered>; 2],
     is_tls: bool,
     tls_hints: u32,
     has_records: bool,
@@ -126,6 +147,7 @@ impl Connection {
             endpoints,
             directions: [Direction::new(), Direction::new()],
             waiting: [HashMap::new(), HashMap::new()],
+            answered: [VecDeque::new(), VecDeque::new()],
             is_tls: false,
             tls_hints: 0,
             has_records: false,
@@ -138,9 +160,11 @@ impl Connection {
         self.directions.iter().map(Direction::kept_bytes).sum()
     }
 
-    /// Calls that wait.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.waiting.iter().map(|calls| calls.len() as u64).sum()
+    /// Takes its calls that wait out of the counts, as it is forgotten.
+    pub(crate) fn uncount_calls(&self, counts: &mut Counts) {
+        for waiting in self.waiting.iter().flat_map(HashMap::values) {
+            uncount(counts, waiting);
+        }
     }
 
     /// Whether a packet is one that was seen already, at another interface.
@@ -231,7 +255,8 @@ impl Connection {
         }
     }
 
-    fn let_go(&mut self, shared: &mut Shared<'_>) {
+    /// Gives up what is incomplete, to save memory.
+    pub(crate) fn let_go(&mut self, shared: &mut Shared<'_>) {
         let before = self.kept_bytes();
         for direction in &mut self.directions {
             direction.framing.let_go();
@@ -250,6 +275,7 @@ impl Connection {
             from,
             endpoints: self.endpoints,
             waiting: &mut self.waiting,
+            answered: &mut self.answered,
             is_tls: &mut self.is_tls,
             tls_hints: &mut self.tls_hints,
             has_records: &mut self.has_records,
@@ -294,22 +320,27 @@ impl Connection {
                 }
             }
         }
-        use_bytes(direction, bytes, missing, segment.time_ns, &mut sink);
+        use_bytes(direction, bytes, missing, Times::at(segment.time_ns), &mut sink);
     }
 
     /// Uses what had waited for it.
     fn drain(&mut self, from: usize, now_ns: u64, shared: &mut Shared<'_>) {
         let (mut sink, directions) = self.split(from, shared);
         let Some(direction) = directions.get_mut(from) else { return };
+        // What was missing came now, unless it is given up.
+        let mut ready_ns = now_ns;
         while let Some(next) = direction.stream.poll_next(now_ns) {
             match next {
                 Next::Gap(length) => {
+                    ready_ns = 0;
                     sink.counts.gaps += 1;
                     sink.counts.gap_bytes += u64::from(length);
                     direction.framing.handle_gap(length, now_ns, &mut sink);
                 }
                 Next::Segment(early) => {
-                    use_bytes(direction, &early.payload, early.missing, early.time_ns, &mut sink);
+                    ready_ns = ready_ns.max(early.time_ns);
+                    let times = Times { seen_ns: early.time_ns, ready_ns };
+                    use_bytes(direction, &early.payload, early.missing, times, &mut sink);
                 }
             }
         }
@@ -320,12 +351,12 @@ fn use_bytes(
     direction: &mut Direction,
     bytes: &[u8],
     missing: u32,
-    time_ns: u64,
+    times: Times,
     sink: &mut CallSink<'_>,
 ) {
-    direction.framing.handle(bytes, time_ns, sink);
+    direction.framing.handle(bytes, times, sink);
     // A capture that cuts packets is no loss: what is at their beginning is what counts.
-    direction.framing.handle_gap(missing, time_ns, sink);
+    direction.framing.handle_gap(missing, times.ready_ns, sink);
 }
 
 /// Makes calls of messages.
@@ -333,6 +364,7 @@ struct CallSink<'a> {
     from: usize,
     endpoints: [SocketAddr; 2],
     waiting: &'a mut [HashMap<u32, Waiting>; 2],
+    answered: &'a mut [VecDeque<Answered>; 2],
     is_tls: &'a mut bool,
     tls_hints: &'a mut u32,
     has_records: &'a mut bool,
@@ -340,6 +372,12 @@ struct CallSink<'a> {
     names: &'a mut Names,
     ports: &'a mut Vec<u16>,
     observer: &'a mut dyn Observer,
+}
+
+/// A call waits no longer.
+fn uncount(counts: &mut Counts, waiting: &Waiting) {
+    counts.waiting = counts.waiting.saturating_sub(1);
+    counts.waiting_bytes = counts.waiting_bytes.saturating_sub(waiting.kept_bytes());
 }
 
 /// Whether it is the server that calls: callbacks, GRANTED of NLM and its answers by calls.
@@ -387,7 +425,7 @@ impl CallSink<'_> {
     fn give_up(&mut self, xid: u32) {
         let from = self.from;
         let Some(waiting) = self.calls(from).and_then(|calls| calls.remove(&xid)) else { return };
-        self.counts.waiting = self.counts.waiting.saturating_sub(1);
+        uncount(self.counts, &waiting);
         self.counts.unanswered += 1;
         let observed = Observed { is_unanswered: true, ..self.observed(from, &waiting) };
         self.observer.observe(&observed);
@@ -411,18 +449,25 @@ impl CallSink<'_> {
             self.give_up(xid);
         }
         self.counts.encrypted_calls += u64::from(call.protection == Protection::Privacy);
-        let waiting = Waiting { call, begun_ns: record.begun_ns, retransmissions: 0 };
+        let answered = Answered { xid, program: key.program, number: key.number };
+        let is_again = self.answered.get(from).is_some_and(|known| known.contains(&answered));
+        self.counts.retransmissions += u64::from(is_again);
+        let waiting =
+            Waiting { call, begun_ns: record.begun_ns, retransmissions: u32::from(is_again) };
         if is_one_way(&key) {
             let observed = self.observed(from, &waiting);
             return self.observer.observe(&observed);
         }
-        if self.counts.waiting >= WAITING_MAX {
+        let kept_bytes = waiting.kept_bytes();
+        let is_full = self.counts.waiting_bytes.saturating_add(kept_bytes) > WAITING_BYTES_MAX;
+        if is_full || self.counts.waiting >= WAITING_MAX {
             self.counts.not_followed += 1;
             return;
         }
         if let Some(calls) = self.calls(from) {
             calls.insert(xid, waiting);
             self.counts.waiting += 1;
+            self.counts.waiting_bytes += kept_bytes;
         }
     }
 
@@ -432,7 +477,14 @@ impl CallSink<'_> {
             self.counts.replies_without_call += 1;
             return;
         };
-        self.counts.waiting = self.counts.waiting.saturating_sub(1);
+        uncount(self.counts, &waiting);
+        if let Some(known) = self.answered.get_mut(caller) {
+            if known.len() >= ANSWERED_MAX {
+                known.pop_front();
+            }
+            let key = &waiting.call.key;
+            known.push_back(Answered { xid, program: key.program, number: key.number });
+        }
         let latency_ns = record.ended_ns.saturating_sub(waiting.begun_ns);
         let whole = Observed { latency_ns: Some(latency_ns), ..self.observed(caller, &waiting) };
         let observer = &mut *self.observer;

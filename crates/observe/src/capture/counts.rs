@@ -31,10 +31,12 @@ pub struct Counts {
     pub replies_without_call: u64,
     /// Calls whose reply did not come in time.
     pub unanswered: u64,
-    /// Calls that were sent again before their reply.
+    /// Calls that were sent again.
     pub retransmissions: u64,
     /// Calls that wait for their reply now.
     pub waiting: u64,
+    /// Bytes of memory that these take.
+    pub waiting_bytes: u64,
     /// Calls that were not followed, since too many waited.
     pub not_followed: u64,
     /// COMPOUNDs of which not all operations could be read.

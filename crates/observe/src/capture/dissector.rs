@@ -84,6 +84,7 @@ impl Dissector {
             Network::Fragment(fragment) => {
                 if let Some(whole) = self.fragments.handle(&fragment, now_ns) {
                     let payload = IpPayload { bytes: &whole, missing: 0, ..fragment.part };
+                    let payload = packet::unwrapped(payload);
                     self.handle_payload(&payload, now_ns, observer);
                 }
             }
@@ -110,10 +111,15 @@ impl Dissector {
         };
         self.connections.retain(|_, connection| {
             connection.forget_calls(now_ns.saturating_sub(REPLY_WAIT_NS), &mut shared);
-            let is_kept = now_ns.saturating_sub(connection.last_ns) < IDLE_NS;
+            let silent_ns = now_ns.saturating_sub(connection.last_ns);
+            // What did not come for so long takes no room from others.
+            if silent_ns >= REPLY_WAIT_NS && connection.kept_bytes() > 0 {
+                connection.let_go(&mut shared);
+            }
+            let is_kept = silent_ns < IDLE_NS;
             if !is_kept {
                 *shared.kept_bytes = shared.kept_bytes.saturating_sub(connection.kept_bytes());
-                shared.counts.waiting = shared.counts.waiting.saturating_sub(connection.waiting());
+                connection.uncount_calls(shared.counts);
             }
             is_kept
         });
@@ -235,7 +241,7 @@ impl Dissector {
             if goes {
                 room -= 1;
                 self.kept_bytes = self.kept_bytes.saturating_sub(connection.kept_bytes());
-                self.counts.waiting = self.counts.waiting.saturating_sub(connection.waiting());
+                connection.uncount_calls(&mut self.counts);
             }
             !goes
         });

@@ -226,6 +226,60 @@ fn a_retransmission_keeps_the_first_calls_time() {
 }
 
 #[test]
+fn a_call_that_comes_again_after_its_reply_is_a_retransmission() {
+    let mut fixture = Fixture::new();
+    for xid in [5, 5, 6] {
+        fixture.udp(&getattr(xid), true);
+        fixture.udp(&getattr_reply(xid, 0), false);
+    }
+    // The same number for another procedure: a client that was started anew.
+    fixture.udp(&call(6, (nfs3::PROGRAM, 3, 19), &written(&NfsFh3(b"file"))), true);
+    fixture.udp(&reply(6, &words(&[70, 0])), false);
+    let found: Vec<u32> = fixture.seen.iter().map(|seen| seen.retransmissions).collect();
+    assert_eq!(found, [0, 1, 0, 0]);
+    assert_eq!(fixture.seen[1].latency_ns, Some(1_000_000));
+    assert_eq!(fixture.dissector.counts().retransmissions, 1);
+}
+
+#[test]
+fn a_reply_that_waits_for_a_lost_segment_counts_until_that_comes() {
+    let call = record(&getattr(5));
+    let reply = record(&getattr_reply(5, 0));
+    for has_come in [true, false] {
+        let mut fixture = Fixture::new();
+        fixture.connect();
+        let (first, second) = call.split_at(40);
+        // The call's end overtakes its beginning.
+        fixture.bytes(&to_server(141, second));
+        fixture.bytes(&to_server(101, first));
+        let begun_ns = fixture.now_ns;
+        fixture.bytes(&to_client(201, &reply[..60]));
+        fixture.bytes(&to_client(221 + 60, &reply[80..]));
+        let last_ns = fixture.now_ns;
+        fixture.now_ns += 200_000_000;
+        if has_come {
+            fixture.bytes(&to_client(261, &reply[60..80]));
+            assert_eq!(fixture.seen[0].latency_ns, Some(fixture.now_ns - begun_ns));
+        } else {
+            // The client has it: only the capture has not.
+            let acknowledged = tcp_bytes(
+                (PORT, 2049),
+                101 + call.len() as u32,
+                201 + reply.len() as u32,
+                ACK,
+                &[],
+            );
+            let bytes = ip_bytes(CLIENT, SERVER, 6, &acknowledged);
+            fixture.bytes(&bytes);
+            fixture.now_ns += 50_000_000;
+            fixture.bytes(&bytes);
+            assert_eq!(fixture.dissector.counts().gaps, 1);
+            assert_eq!(fixture.seen[0].latency_ns, Some(last_ns - begun_ns));
+        }
+    }
+}
+
+#[test]
 fn calls_without_a_reply_are_forgotten_and_memory_is_bounded() {
     let mut fixture = Fixture::new();
     fixture.udp(&getattr(5), true);
@@ -241,6 +295,49 @@ fn calls_without_a_reply_are_forgotten_and_memory_is_bounded() {
     }
     let counts = fixture.dissector.counts();
     assert_eq!((counts.waiting, counts.not_followed), (super::connection::WAITING_MAX, 10));
+}
+
+#[test]
+fn what_is_incomplete_and_silent_is_given_up() {
+    let mut fixture = Fixture::new();
+    fixture.connect();
+    fixture.bytes(&to_server(101, &record(&[&getattr(5)[..], &[0; 9000]].concat())[..5000]));
+    fixture.bytes(&to_client(500, &[1; 1000]));
+    fixture.now_ns += REPLY_WAIT_NS + 2_000_000_000;
+    fixture.udp(&getattr(6), true);
+    let counts = fixture.dissector.counts();
+    assert_eq!((counts.given_up, counts.connections), (1, 2));
+    // Nothing is left to give up.
+    fixture.now_ns += 2_000_000_000;
+    fixture.udp(&getattr(7), true);
+    assert_eq!(fixture.dissector.counts().given_up, 1);
+}
+
+#[test]
+fn calls_that_wait_are_bounded_in_bytes_too() {
+    let mut fixture = Fixture::new();
+    let mut arguments = compound(202, b"directory");
+    let lookup = written(&steadfast_wire::nfs4::Lookup4Args { objname: &[b'n'; 250] });
+    for _ in 0..200 {
+        arguments.extend(words(&[Op4::Lookup as u32]));
+        arguments.extend(&lookup);
+    }
+    let mut xid = 0;
+    while fixture.dissector.counts().not_followed == 0 {
+        fixture.udp(&call(xid, (nfs3::PROGRAM, 4, 1), &arguments), true);
+        fixture.now_ns -= 1_000_000;
+        xid += 1;
+        assert!(xid < 10_000, "no bound");
+    }
+    let counts = fixture.dissector.counts();
+    assert!((250 << 20..=256 << 20).contains(&counts.waiting_bytes), "{counts:?}");
+    assert_eq!(counts.waiting, u64::from(xid - 1));
+    fixture.udp(&reply(0, &words(&[0, 0, 0])), false);
+    assert!(fixture.dissector.counts().waiting_bytes < counts.waiting_bytes);
+    fixture.now_ns += REPLY_WAIT_NS + 2_000_000_000;
+    fixture.udp(&reply(0, &[]), false);
+    let counts = fixture.dissector.counts();
+    assert_eq!((counts.waiting, counts.waiting_bytes), (0, 0));
 }
 
 #[test]
@@ -264,6 +361,71 @@ fn datagrams_in_fragments_are_put_together() {
     }
     fixture.udp(&reply(5, &words(&[0, 0, 0, 8192, 0, 0, 0])), false);
     assert_eq!(fixture.names(), ["nfs3 write"]);
+}
+
+#[test]
+fn datagrams_in_fragments_of_ipv6_are_put_together() {
+    let args = Write3Args {
+        file: NfsFh3(b"file"),
+        offset: 0,
+        count: 4096,
+        stable: StableHow::Unstable,
+        data: &[7; 4096],
+    };
+    let datagram = udp_bytes((PORT, 2049), &call(5, (nfs3::PROGRAM, 3, 7), &written(&args)));
+    let address = |last: u16| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
+    let (client, server) = (address(1), address(2));
+    // Alone, and behind options for the destination.
+    let options = [17, 0, 1, 4, 0, 0, 0, 0];
+    for (protocol, whole) in [(17, datagram.clone()), (60, [&options[..], &datagram].concat())] {
+        let mut fixture = Fixture::new();
+        let pieces: Vec<&[u8]> = whole.chunks(1448).collect();
+        for (index, piece) in pieces.iter().enumerate().rev() {
+            let has_more = u16::from(index + 1 < pieces.len());
+            let place = (index * 1448) as u16 | has_more;
+            let header = [&[protocol, 0][..], &place.to_be_bytes(), &[0, 0, 0, 9]].concat();
+            fixture.bytes(&ipv6_bytes(client, server, 44, &[&header[..], piece].concat()));
+        }
+        let reply = udp_bytes((2049, PORT), &reply(5, &words(&[0, 0, 0, 4096, 0, 0, 0])));
+        fixture.bytes(&ip_bytes(server.into(), client.into(), 17, &reply));
+        assert_eq!(fixture.names(), ["nfs3 write"], "{protocol}");
+    }
+}
+
+#[test]
+fn fragments_that_a_capture_has_cut_or_seen_twice_are_no_loss() {
+    let args = Write3Args {
+        file: NfsFh3(b"file"),
+        offset: 0,
+        count: 3000,
+        stable: StableHow::Unstable,
+        data: &[7; 3000],
+    };
+    let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+    let message = call(5, (nfs3::PROGRAM, 3, 7), &written(&args));
+    let datagram = udp_bytes((PORT, 2049), &message);
+    let pieces: Vec<&[u8]> = datagram.chunks(1480).collect();
+    for (kept, interfaces) in [(200, &[1][..]), (9999, &[1, 2])] {
+        let mut fixture = Fixture::new();
+        for (index, piece) in pieces.iter().enumerate() {
+            let has_more = index + 1 < pieces.len();
+            let bytes = ipv4_fragment(source, destination, 17, 9, index * 1480, has_more, piece);
+            for interface in interfaces {
+                let part = &bytes[..bytes.len().min(kept)];
+                let wire_bytes = bytes.len();
+                let packet = ip(fixture.now_ns, part);
+                fixture.packet(&Packet { interface: *interface, wire_bytes, ..packet });
+            }
+        }
+        let reply = udp_bytes((2049, PORT), &reply(5, &words(&[0, 0, 0, 3000, 0, 0, 0])));
+        let reply = ip_bytes(SERVER, CLIENT, 17, &reply);
+        fixture.packet(&Packet { interface: 1, ..ip(fixture.now_ns, &reply) });
+        assert_eq!((fixture.names(), fixture.seen[0].retransmissions), (vec!["nfs3 write"], 0));
+        // What would never become complete is forgotten by now.
+        fixture.now_ns += 40_000_000_000;
+        fixture.udp(&getattr(7), true);
+        assert_eq!(fixture.dissector.counts().incomplete_datagrams, 0, "{kept}");
+    }
 }
 
 #[test]
@@ -358,6 +520,12 @@ fn kerberos_is_read_as_far_as_it_can_be() {
     assert_eq!(fixture.dissector.counts().encrypted_calls, 0);
     let found = fixture.exchange(&gss(3, &envelope(&[7; 40])), &reply(5, &envelope(&[8; 40])));
     assert_eq!(found, [(name, Status::Unknown)]);
+    assert_eq!(fixture.dissector.counts().encrypted_calls, 1);
+    // What makes a context is not encrypted, whatever the service.
+    let body = words(&[1, 1, 0, 3, 0]);
+    let cred = OpaqueAuth { flavor: RPCSEC_GSS, body: &body };
+    let found = fixture.exchange(&call_by(6, (nfs3::PROGRAM, 3, 0), cred, &[]), &reply(6, &[]));
+    assert_eq!(found, [("nfs3 null".to_owned(), Status::Ok)]);
     assert_eq!(fixture.dissector.counts().encrypted_calls, 1);
 }
 

@@ -20,6 +20,8 @@ struct Key {
     destination: IpAddr,
     protocol: u8,
     id: u32,
+    /// What is seen at two interfaces is put together at each.
+    interface: u32,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ struct Datagram {
     /// Places and bytes of the parts, in order, none of which overlap.
     parts: Vec<(usize, Vec<u8>)>,
     total: Option<usize>,
+    /// The capture has cut a part: the whole will not be known, and nothing is lost by that.
+    is_cut: bool,
 }
 
 /// The incomplete datagrams.
@@ -39,11 +43,12 @@ pub(crate) struct Fragments {
 }
 
 impl Fragments {
-    /// Takes a fragment; returns the whole payload if it was the last that was missing.
+    /// Takes a fragment; returns the whole payload if it was the last that was missing. Of a datagram whose first part the
+    /// capture has cut, what there is of that part is all.
     pub(crate) fn handle(&mut self, fragment: &Fragment<'_>, now_ns: u64) -> Option<Vec<u8>> {
         let part = &fragment.part;
         let end = fragment.offset.checked_add(part.bytes.len())?;
-        if end > DATAGRAM_BYTES_MAX || part.missing > 0 {
+        if end > DATAGRAM_BYTES_MAX {
             return None;
         }
         let key = Key {
@@ -51,17 +56,23 @@ impl Fragments {
             destination: part.destination,
             protocol: part.protocol,
             id: fragment.id,
+            interface: part.interface,
         };
         if !self.datagrams.contains_key(&key) {
             self.make_room(now_ns);
         }
         let datagram = self.datagrams.entry(key).or_default();
-        if datagram.parts.is_empty() {
+        if datagram.parts.is_empty() && !datagram.is_cut {
             datagram.begun_ns = now_ns;
         } else if now_ns.saturating_sub(datagram.begun_ns) > WAIT_NS {
             // The number was used again.
-            self.incomplete += 1;
+            self.incomplete += u64::from(!datagram.is_cut);
             *datagram = Datagram { begun_ns: now_ns, ..Datagram::default() };
+        }
+        if datagram.is_cut || part.missing > 0 {
+            datagram.is_cut = true;
+            datagram.parts = Vec::new();
+            return (fragment.offset == 0).then(|| part.bytes.to_vec());
         }
         if !fragment.has_more {
             datagram.total = Some(end);
@@ -74,9 +85,12 @@ impl Fragments {
 
     /// Forgets datagrams that will not become complete.
     pub(crate) fn forget_old(&mut self, now_ns: u64) {
-        let before = self.datagrams.len();
-        self.datagrams.retain(|_, each| now_ns.saturating_sub(each.begun_ns) <= WAIT_NS);
-        self.incomplete += (before - self.datagrams.len()) as u64;
+        let incomplete = &mut self.incomplete;
+        self.datagrams.retain(|_, each| {
+            let is_kept = now_ns.saturating_sub(each.begun_ns) <= WAIT_NS;
+            *incomplete += u64::from(!is_kept && !each.is_cut);
+            is_kept
+        });
     }
 
     fn make_room(&mut self, now_ns: u64) {
@@ -88,9 +102,10 @@ impl Fragments {
             return;
         }
         let oldest = self.datagrams.iter().min_by_key(|(_, each)| each.begun_ns);
-        if let Some(key) = oldest.map(|(key, _)| *key) {
-            self.datagrams.remove(&key);
-            self.incomplete += 1;
+        if let Some(key) = oldest.map(|(key, _)| *key)
+            && let Some(gone) = self.datagrams.remove(&key)
+        {
+            self.incomplete += u64::from(!gone.is_cut);
         }
     }
 }

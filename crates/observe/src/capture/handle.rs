@@ -137,7 +137,7 @@ pub(crate) fn printable(name: &[u8]) -> Box<str> {
     for letter in text.chars() {
         // What commands a terminal, or changes the order of what is shown.
         if letter.is_control()
-            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         {
             shown.extend(letter.escape_unicode());
         } else {
@@ -189,7 +189,10 @@ mod tests {
         assert!(names.files.young.len() + names.files.old.len() <= NAMES_MAX);
         assert_eq!(names.file(99_999), Some("name"));
         assert_eq!(names.file(0), None);
-        assert_eq!(&*printable("a\nb\x1b\u{202e}".as_bytes()), "a\\u{a}b\\u{1b}\\u{202e}");
+        assert_eq!(
+            &*printable("a\nb\x1b\u{202e}\u{61c}".as_bytes()),
+            "a\\u{a}b\\u{1b}\\u{202e}\\u{61c}"
+        );
         assert_eq!(printable(&[b'x'; 100]).chars().count(), 65);
     }
 }

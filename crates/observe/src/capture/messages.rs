@@ -123,6 +123,17 @@ impl Call {
         }
     }
 
+    /// Bytes of memory that its arguments take, beside its own.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        match &self.arguments {
+            Arguments::Object { name, .. } => name.as_ref().map_or(0, |name| name.len()),
+            Arguments::Path(path) => path.len(),
+            Arguments::Compound(call) => call.kept_bytes(),
+            Arguments::Callback(call) => call.kept_bytes(),
+            Arguments::Nothing | Arguments::PortOf(_) => 0,
+        }
+    }
+
     /// Ports that the call itself tells.
     pub(crate) fn port(&self) -> Option<u16> {
         match &self.arguments {
@@ -176,6 +187,8 @@ fn caller(header: &CallHeader<'_>) -> (User, Protection, bool) {
         let mut word = || r.u32().unwrap_or(0);
         let (_version, procedure, _sequence, service) = (word(), word(), word(), word());
         let protection = match service {
+            // What makes or ends a context is never in an envelope.
+            _ if procedure != 0 => Protection::Nothing,
             2 => Protection::Integrity,
             3 => Protection::Privacy,
             _ => Protection::Nothing,

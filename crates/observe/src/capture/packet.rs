@@ -246,6 +246,23 @@ fn ipv6(bytes: &[u8], wire_bytes: usize, interface: u32) -> Option<Network<'_>> 
     })
 }
 
+/// What is behind the extension headers that a fragmented packet has inside: those that only its destination reads stand
+/// behind the fragment header (RFC 8200 §4.5).
+pub(crate) fn unwrapped(payload: IpPayload<'_>) -> IpPayload<'_> {
+    const DESTINATION: u8 = 60;
+    let mut found = payload;
+    if !payload.source.is_ipv6() {
+        return payload;
+    }
+    for _ in 0..IPV6_EXTENSIONS_MAX {
+        let [next, length, ..] = *found.bytes else { return found };
+        let behind = found.bytes.get(usize::from(length) * 8 + 8..);
+        let Some(behind) = behind.filter(|_| found.protocol == DESTINATION) else { return found };
+        found = IpPayload { protocol: next, bytes: behind, ..found };
+    }
+    found
+}
+
 /// An address of IPv4 that is written as one of IPv6 is the same host.
 pub(crate) fn plain_address(address: IpAddr) -> IpAddr {
     match address {

@@ -12,6 +12,8 @@ use super::programs;
 const FRAGMENT_BYTES_MAX: u32 = 17 << 20;
 /// Most bytes of a record that are kept. Of a longer one only its beginning is read.
 pub(crate) const RECORD_BYTES_MAX: usize = 4 << 20;
+/// What is allocated for a record before its bytes come.
+const RESERVED_BYTES_MAX: usize = 64 << 10;
 /// Fragments that are looked into for the head of a record.
 const HEAD_FRAGMENTS_MAX: usize = 64;
 /// Words of a call until the length of its credentials.
@@ -29,6 +31,22 @@ pub(crate) struct Record<'a> {
     pub(crate) begun_ns: u64,
     /// When its last byte came.
     pub(crate) ended_ns: u64,
+}
+
+/// When bytes of a stream came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// When they were captured.
+    pub(crate) seen_ns: u64,
+    /// When all bytes before them were there, too: only then the receiver gets them.
+    pub(crate) ready_ns: u64,
+}
+
+impl Times {
+    /// Of bytes that came in their order.
+    pub(crate) fn at(now_ns: u64) -> Self {
+        Self { seen_ns: now_ns, ready_ns: now_ns }
+    }
 }
 
 /// Who takes the records.
@@ -112,26 +130,26 @@ impl Framing {
     }
 
     /// Takes the next bytes of the stream.
-    pub(crate) fn handle(&mut self, bytes: &[u8], now_ns: u64, sink: &mut dyn RecordSink) {
+    pub(crate) fn handle(&mut self, bytes: &[u8], times: Times, sink: &mut dyn RecordSink) {
         if !matches!(self.state, State::Searching) {
-            return self.run(bytes, now_ns, sink);
+            return self.run(bytes, times, sink);
         }
         if bytes.first_chunk().copied().is_some_and(is_tls) {
             sink.handle_tls(false);
         }
         if self.kept.is_empty() {
-            return self.run(bytes, now_ns, sink);
+            return self.run(bytes, times, sink);
         }
         let mut joined = std::mem::take(&mut self.kept);
         joined.extend_from_slice(bytes);
-        self.run(&joined, now_ns, sink);
+        self.run(&joined, times, sink);
     }
 
-    fn run(&mut self, mut bytes: &[u8], now_ns: u64, sink: &mut dyn RecordSink) {
+    fn run(&mut self, mut bytes: &[u8], times: Times, sink: &mut dyn RecordSink) {
         while !bytes.is_empty() {
             bytes = match self.state {
                 State::Searching => self.search(bytes, sink),
-                State::InRecord => self.step(bytes, now_ns, sink),
+                State::InRecord => self.step(bytes, times, sink),
             };
         }
     }
@@ -166,9 +184,9 @@ impl Framing {
     }
 
     /// Takes a mark, or a part of a fragment; returns what is behind it.
-    fn step<'b>(&mut self, bytes: &'b [u8], now_ns: u64, sink: &mut dyn RecordSink) -> &'b [u8] {
+    fn step<'b>(&mut self, bytes: &'b [u8], times: Times, sink: &mut dyn RecordSink) -> &'b [u8] {
         if self.fragment_left == 0 {
-            return self.take_mark(bytes, now_ns, sink);
+            return self.take_mark(bytes, times, sink);
         }
         let length = (self.fragment_left as usize).min(bytes.len());
         let (part, rest) = bytes.split_at(length);
@@ -181,7 +199,8 @@ impl Framing {
                 self.lose_place(sink);
                 return bytes;
             }
-            sink.handle_record(&Record { bytes: part, begun_ns: self.begun_ns, ended_ns: now_ns });
+            let (begun_ns, ended_ns) = (self.begun_ns, times.ready_ns);
+            sink.handle_record(&Record { bytes: part, begun_ns, ended_ns });
             return rest;
         }
         self.fragment_left -= length as u32;
@@ -201,7 +220,7 @@ impl Framing {
             }
         }
         if self.fragment_left == 0 && self.is_last {
-            self.end_record(now_ns, sink);
+            self.end_record(times.ready_ns, sink);
         }
         rest
     }
@@ -209,14 +228,14 @@ impl Framing {
     fn take_mark<'b>(
         &mut self,
         bytes: &'b [u8],
-        now_ns: u64,
+        times: Times,
         sink: &mut dyn RecordSink,
     ) -> &'b [u8] {
         let mut rest = bytes;
         while self.mark_bytes < 4 {
             let Some((byte, behind)) = rest.split_first() else { return rest };
             if self.mark_bytes == 0 && !self.is_in_record {
-                self.begun_ns = now_ns;
+                self.begun_ns = times.seen_ns;
             }
             if let Some(place) = self.mark.get_mut(self.mark_bytes) {
                 *place = *byte;
@@ -246,10 +265,10 @@ impl Framing {
             self.kept.clear();
         }
         if self.fragment_left == 0 {
-            self.end_record(now_ns, sink);
+            self.end_record(times.ready_ns, sink);
         } else if self.is_last && bytes.len() < self.fragment_left as usize {
-            // One allocation for the record, if it is no larger than most.
-            self.kept.reserve((self.fragment_left as usize).min(1 << 20));
+            // One allocation for most records. A length alone, without its bytes, gets no more.
+            self.kept.reserve((self.fragment_left as usize).min(RESERVED_BYTES_MAX));
         }
         rest
     }
@@ -268,12 +287,8 @@ impl Framing {
             return self.lose_place(sink);
         }
         self.is_cut = false;
-        // A large record is seldom followed by another one.
-        if self.kept.capacity() > 1 << 20 {
-            self.kept = Vec::new();
-        } else {
-            self.kept.clear();
-        }
+        // Connections are many, and most of them wait: none keeps memory for its next record.
+        self.kept = Vec::new();
     }
 
     /// Looks for the beginning of a record, and returns what begins there. Keeps what is undecided.

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::{FRAGMENT_BYTES_MAX, Framing, RECORD_BYTES_MAX, Record, RecordSink};
+use super::{FRAGMENT_BYTES_MAX, Framing, RECORD_BYTES_MAX, Record, RecordSink, Times};
 use crate::capture::stream::{Next, Placement, Segment, Stream, WAIT_NS};
 use crate::capture::testing::{call, fragments, getattr, record, reply, words};
 
@@ -48,7 +48,7 @@ fn records_of_many_fragments_come_in_any_pieces() {
         let mut found = Found::default();
         let mut framing = Framing::at_begin();
         for bytes in stream.chunks(piece) {
-            framing.handle(bytes, 0, &mut found);
+            framing.handle(bytes, Times::at(0), &mut found);
         }
         assert_eq!(found.records, [first.clone(), second.clone(), first.clone()], "{piece}");
         assert_eq!(found.lost_places, 0);
@@ -70,7 +70,7 @@ fn the_middle_of_a_stream_is_searched_for_calls_and_awaited_replies() {
             let mut found = Found::default();
             let mut framing = Framing::in_the_middle();
             for bytes in stream.chunks(piece) {
-                framing.handle(bytes, 0, &mut found);
+                framing.handle(bytes, Times::at(0), &mut found);
             }
             assert_eq!(found.records.len(), usize::from(is_found));
             assert!(framing.kept_bytes() < 1000);
@@ -85,9 +85,9 @@ fn a_hole_inside_a_fragment_costs_the_end_of_one_record() {
     let stream = [record(&long), record(&next)].concat();
     let mut found = Found::default();
     let mut framing = Framing::at_begin();
-    framing.handle(&stream[..200], 0, &mut found);
+    framing.handle(&stream[..200], Times::at(0), &mut found);
     framing.handle_gap(300, 0, &mut found);
-    framing.handle(&stream[500..], 0, &mut found);
+    framing.handle(&stream[500..], Times::at(0), &mut found);
     assert_eq!(found.records, [long[..196].to_vec(), next.clone()]);
     assert_eq!(found.lost_places, 0);
 
@@ -95,10 +95,10 @@ fn a_hole_inside_a_fragment_costs_the_end_of_one_record() {
     let stream = [record(&long), record(&next), record(&next)].concat();
     let mut found = Found::default();
     let mut framing = Framing::at_begin();
-    framing.handle(&stream[..200], 0, &mut found);
+    framing.handle(&stream[..200], Times::at(0), &mut found);
     let hole = record(&long).len() - 200 + 5;
     framing.handle_gap(hole as u32, 0, &mut found);
-    framing.handle(&stream[200 + hole..], 0, &mut found);
+    framing.handle(&stream[200 + hole..], Times::at(0), &mut found);
     assert_eq!(found.records, [long[..196].to_vec(), next]);
     assert_eq!(found.lost_places, 1);
 }
@@ -108,9 +108,9 @@ fn implausible_lengths_lose_the_place_and_long_records_are_cut() {
     let mut found = Found::default();
     let mut framing = Framing::at_begin();
     let too_long = (FRAGMENT_BYTES_MAX + 1) | 0x8000_0000;
-    framing.handle(&too_long.to_be_bytes(), 0, &mut found);
+    framing.handle(&too_long.to_be_bytes(), Times::at(0), &mut found);
     assert_eq!(found.lost_places, 1);
-    framing.handle(&record(&getattr(1)), 0, &mut found);
+    framing.handle(&record(&getattr(1)), Times::at(0), &mut found);
     assert_eq!(found.records.len(), 1);
 
     let long = call(1, (100_003, 3, 7), &vec![7; RECORD_BYTES_MAX + 5000]);
@@ -118,7 +118,7 @@ fn implausible_lengths_lose_the_place_and_long_records_are_cut() {
     let mut found = Found::default();
     let mut framing = Framing::at_begin();
     for piece in stream.chunks(1 << 16) {
-        framing.handle(piece, 0, &mut found);
+        framing.handle(piece, Times::at(0), &mut found);
         assert!(framing.kept_bytes() <= 2 * RECORD_BYTES_MAX);
     }
     assert_eq!(found.records[0], long[..RECORD_BYTES_MAX]);
@@ -127,15 +127,26 @@ fn implausible_lengths_lose_the_place_and_long_records_are_cut() {
 }
 
 #[test]
+fn between_records_no_memory_is_kept_and_a_length_alone_gets_little() {
+    let mut found = Found::default();
+    let mut framing = Framing::at_begin();
+    let stream = record(&call(2, (100_003, 3, 7), &vec![7; 500_000]));
+    framing.handle(&stream[..60], Times::at(0), &mut found);
+    assert!(framing.kept_bytes() < 100_000, "{}", framing.kept_bytes());
+    framing.handle(&stream[60..], Times::at(0), &mut found);
+    assert_eq!((found.records.len(), framing.kept_bytes()), (1, 0));
+}
+
+#[test]
 fn tls_is_recognised() {
     let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
     let mut found = Found::default();
     let mut framing = Framing::at_begin();
-    framing.handle(&record(&call(1, (100_003, 4, 0), &[])), 0, &mut found);
-    framing.handle(&hello, 0, &mut found);
+    framing.handle(&record(&call(1, (100_003, 4, 0), &[])), Times::at(0), &mut found);
+    framing.handle(&hello, Times::at(0), &mut found);
     assert_eq!((found.records.len(), &found.tls[..]), (1, &[true][..]));
     let mut found = Found::default();
-    Framing::in_the_middle().handle(&[0x17, 3, 3, 0, 99, 1, 2, 3], 0, &mut found);
+    Framing::in_the_middle().handle(&[0x17, 3, 3, 0, 99, 1, 2, 3], Times::at(0), &mut found);
     assert_eq!(found.tls, [false]);
 }
 
@@ -181,7 +192,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 fn feed(framing: &mut Framing, stream: &mut Stream, segment: &Segment<'_>, found: &mut Found) {
     match stream.handle(segment) {
         Placement::Now { skip } => {
-            framing.handle(&segment.payload[skip as usize..], segment.time_ns, found);
+            framing.handle(&segment.payload[skip as usize..], Times::at(segment.time_ns), found);
         }
         Placement::Elsewhere => panic!("the stream does not jump"),
         Placement::Begin | Placement::Old | Placement::Early => {}
@@ -189,7 +200,7 @@ fn feed(framing: &mut Framing, stream: &mut Stream, segment: &Segment<'_>, found
     while let Some(next) = stream.poll_next(segment.time_ns) {
         match next {
             Next::Gap(length) => framing.handle_gap(length, segment.time_ns, found),
-            Next::Segment(early) => framing.handle(&early.payload, early.time_ns, found),
+            Next::Segment(early) => framing.handle(&early.payload, Times::at(early.time_ns), found),
         }
     }
 }
@@ -276,7 +287,7 @@ proptest! {
         let mut framing = if is_begun { Framing::at_begin() } else { Framing::in_the_middle() };
         let mut found = Found::default();
         for (bytes, gap) in pieces {
-            framing.handle(&bytes, 0, &mut found);
+            framing.handle(&bytes, Times::at(0), &mut found);
             framing.handle_gap(gap / 2 * (gap % 2), 0, &mut found);
         }
     }

@@ -5,8 +5,11 @@
 
 /// Segments that wait for one before them.
 const EARLY_SEGMENTS_MAX: usize = 1024;
-/// Their bytes: what a connection has in flight at the most on a fast network.
+/// Their bytes, each with [`EARLY_OVERHEAD_BYTES`]: what a connection has in flight at the most on a fast network.
 pub(crate) const EARLY_BYTES_MAX: usize = 4 << 20;
+/// What a waiting segment costs beside its payload. Segments of one byte, or of none that was captured, take memory as
+/// well.
+const EARLY_OVERHEAD_BYTES: usize = 128;
 /// For how long a missing segment is waited for: longer than most retransmissions take.
 pub(crate) const WAIT_NS: u64 = 2_000_000_000;
 /// The same, when the receiver has acknowledged the missing bytes: they were there, and only the capture
@@ -81,8 +84,8 @@ pub(crate) struct Stream {
     /// In the order of the stream.
     early: Vec<Early>,
     early_bytes: usize,
-    /// When the receiver acknowledged what is missing.
-    acknowledged_ns: Option<u64>,
+    /// Up to which sequence number the receiver acknowledged what is missing, and when.
+    acknowledged: Option<(u32, u64)>,
     /// Segments in a row that were far behind.
     behind: u32,
 }
@@ -98,7 +101,7 @@ impl Stream {
         self.next.is_none()
     }
 
-    /// Bytes that wait.
+    /// Bytes that wait, with what they cost beside.
     pub(crate) fn early_bytes(&self) -> usize {
         self.early_bytes
     }
@@ -107,7 +110,7 @@ impl Stream {
     pub(crate) fn drop_early(&mut self) {
         self.early = Vec::new();
         self.early_bytes = 0;
-        self.acknowledged_ns = None;
+        self.acknowledged = None;
     }
 
     /// Decides about a segment. After `Now` and `Elsewhere` the caller uses its bytes, then asks
@@ -156,11 +159,11 @@ impl Stream {
 
     /// The receiver has everything before this sequence number.
     pub(crate) fn handle_acknowledged(&mut self, until: u32, now_ns: u64) {
-        if self.acknowledged_ns.is_none()
-            && !self.early.is_empty()
-            && self.next.is_some_and(|next| distance(next, until) > 0)
-        {
-            self.acknowledged_ns = Some(now_ns);
+        let Some(next) = self.next else { return };
+        // One of before the present gap says nothing about it.
+        let is_known = self.acknowledged.is_some_and(|(before, _)| distance(next, before) > 0);
+        if !is_known && !self.early.is_empty() && distance(next, until) > 0 {
+            self.acknowledged = Some((until, now_ns));
         }
     }
 
@@ -171,17 +174,18 @@ impl Stream {
             let first = self.early.first()?;
             let ahead = distance(next, first.sequence);
             if ahead > 0 {
-                if !self.gives_up(first.time_ns, now_ns) {
+                if !self.gives_up(next, first.time_ns, now_ns) {
                     return None;
                 }
                 self.next = Some(first.sequence);
-                self.acknowledged_ns = None;
+                self.acknowledged = None;
                 return Some(Next::Gap(ahead.unsigned_abs()));
             }
             let mut early = self.early.remove(0);
-            self.early_bytes = self.early_bytes.saturating_sub(early.payload.len());
+            let cost = early.payload.len() + EARLY_OVERHEAD_BYTES;
+            self.early_bytes = self.early_bytes.saturating_sub(cost);
             if self.early.is_empty() {
-                self.acknowledged_ns = None;
+                self.acknowledged = None;
             }
             let skip = ahead.unsigned_abs();
             let length = (early.payload.len() as u32).saturating_add(early.missing);
@@ -196,13 +200,14 @@ impl Stream {
         }
     }
 
-    fn gives_up(&self, since_ns: u64, now_ns: u64) -> bool {
+    /// Whether what is missing from `next` on is waited for no longer.
+    fn gives_up(&self, next: u32, since_ns: u64, now_ns: u64) -> bool {
         self.early.len() >= EARLY_SEGMENTS_MAX
             || self.early_bytes >= EARLY_BYTES_MAX
             || now_ns.saturating_sub(since_ns) >= WAIT_NS
-            || self
-                .acknowledged_ns
-                .is_some_and(|at| now_ns.saturating_sub(at) >= WAIT_ACKNOWLEDGED_NS)
+            || self.acknowledged.is_some_and(|(until, at_ns)| {
+                distance(next, until) > 0 && now_ns.saturating_sub(at_ns) >= WAIT_ACKNOWLEDGED_NS
+            })
     }
 
     fn keep(&mut self, segment: &Segment<'_>) {
@@ -222,7 +227,7 @@ impl Stream {
             there.missing = segment.missing;
             return;
         }
-        self.early_bytes += segment.payload.len();
+        self.early_bytes += segment.payload.len() + EARLY_OVERHEAD_BYTES;
         let early = Early {
             sequence: segment.sequence,
             payload: segment.payload.to_vec(),
@@ -322,6 +327,34 @@ mod tests {
             stream.handle(&segment(15 + index * large.len() as u32, &large));
         }
         assert_eq!(lost(&mut stream, 0), Some(5));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_before_gives_up_no_later_gap() {
+        let mut stream = begun(9);
+        stream.handle(&segment(15, b"x"));
+        stream.handle(&segment(25, b"y"));
+        stream.handle_acknowledged(16, 5);
+        assert_eq!(stream.handle(&segment(10, b"abcde")), Placement::Now { skip: 0 });
+        assert_eq!(next_bytes(&mut stream, 6).as_deref(), Some(&b"x"[..]));
+        // The bytes from 16 on are lost on the way to the receiver, which does not have them either.
+        assert!(stream.poll_next(6 + WAIT_ACKNOWLEDGED_NS).is_none());
+        stream.handle_acknowledged(26, 50_000_000);
+        assert!(stream.poll_next(49_999_999 + WAIT_ACKNOWLEDGED_NS).is_none());
+        let next = stream.poll_next(50_000_000 + WAIT_ACKNOWLEDGED_NS);
+        assert!(matches!(next, Some(Next::Gap(9))), "{next:?}");
+    }
+
+    #[test]
+    fn segments_without_bytes_take_memory_too() {
+        let mut stream = begun(9);
+        for index in 0..100 {
+            stream.handle(&Segment { missing: 1, ..segment(100 + 2 * index, b"") });
+        }
+        assert!(stream.early_bytes() >= 100 * size_of::<super::Early>());
+        stream.handle_acknowledged(11, 0);
+        while stream.poll_next(WAIT_NS).is_some() {}
+        assert_eq!(stream.early_bytes(), 0);
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub struct Row {
     pub calls: u64,
     /// Calls that failed, with those that RPC refused.
     pub errors: u64,
-    /// Calls that were sent again before their reply.
+    /// How often calls were sent again.
     pub retransmissions: u64,
     /// Calls whose reply did not come in time.
     pub unanswered: u64,

@@ -26,7 +26,7 @@ pub struct Facts {
     pub unseen: Vec<Unseen>,
     /// The kernel's NFS server, if it is loaded.
     pub nfsd: Option<Nfsd>,
-    /// Records that came to the kernel's server, and those of them that waited for a thread.
+    /// How often a thread of the kernel's server was wanted, and how often none was idle then.
     pub nfsd_queue: Option<(u64, u64)>,
     /// What the kernel's server exports.
     pub exported: Vec<Exported>,
@@ -164,6 +164,8 @@ pub struct NameServer {
     pub waited_s: f64,
     /// How long a look-up waits for it, in seconds.
     pub timeout_s: u64,
+    /// Why it cannot be asked at all. That is known at once, and nobody waits for it.
+    pub refusal: Option<String>,
 }
 
 /// What a running Steadfast server tells.

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use steadfast_control::api::{ShareFilter, ShareState};
 use steadfast_control::clients::ClientsReport;
@@ -23,7 +24,7 @@ use super::facts::{
     Clock, Disk, Facts, Interface, InterfaceQueue, LogDevice, MountFacts, Pressures, Sample,
     Steadfast, Unseen,
 };
-use super::parse::{Counters, host, mountstats, network, rpc, system};
+use super::parse::{Counters, LINES_MAX, host, mountstats, network, rpc, system};
 use super::resolving;
 use crate::machine::{Machine, why};
 use crate::tune;
@@ -32,7 +33,7 @@ use crate::tune;
 const NFS_PORT: u16 = 2049;
 /// Entries of one directory of `/proc` or `/sys` that are looked at.
 const ENTRIES_MAX: usize = 65_536;
-/// How long a mounted directory may take to tell its times.
+/// How long mounted directories may take to tell its times.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(1);
 /// Mounted directories that are asked for their times.
 const MOUNTS_ASKED_MAX: usize = 16;
@@ -50,20 +51,24 @@ pub struct Sources {
     pub asks_names: bool,
 }
 
-/// Looks at everything once. Takes up to some seconds where something does not answer.
-pub(super) fn facts(sources: &Sources) -> Facts {
+/// Looks at everything once. `asks`: also at what may not answer, which takes up to some seconds. That comes last, so
+/// that all counters are of about one time.
+pub(super) fn facts(sources: &Sources, asks: bool) -> Facts {
     let machine = &sources.machine;
     let mut facts = Facts { uptime_s: uptime(machine), ..Facts::default() };
     network(machine, &mut facts);
     nfs(machine, &mut facts);
     host(machine, &mut facts);
-    if sources.asks_names {
-        facts.name_servers = resolving::ask(machine, &mut facts.unseen);
-    }
     if let Some(client) = &sources.server {
         facts.steadfast = steadfast(client, machine, &mut facts.unseen);
     }
     facts.settings = tune::states(machine);
+    if asks {
+        ask_mounts(machine, &mut facts.mounts);
+        if sources.asks_names {
+            facts.name_servers = resolving::ask(machine, &mut facts.unseen);
+        }
+    }
     facts
 }
 
@@ -86,7 +91,12 @@ pub(super) fn sample(machine: &Machine) -> Sample {
 
 fn uptime(machine: &Machine) -> f64 {
     let word = machine.word("/proc/uptime").unwrap_or_default();
-    word.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+    let told = word.split_whitespace().next().and_then(|word| word.parse().ok());
+    // All rates are of the time between two of these: none at all would make each of them huge.
+    told.unwrap_or_else(|| {
+        let since_start = clock_gettime(ClockId::Boottime);
+        since_start.tv_sec as f64 + since_start.tv_nsec as f64 / 1e9
+    })
 }
 
 /// A file that every machine has; what is missing is told.
@@ -192,18 +202,18 @@ fn nfs(machine: &Machine, facts: &mut Facts) {
         facts.exported = host::exported(&machine.read("/var/lib/nfs/etab").unwrap_or_default());
     }
     facts.client = machine.read("/proc/net/rpc/nfs").ok().map(|text| rpc::client(&text));
-    let mounts =
-        mountstats::mountstats(&wanted(machine, "/proc/self/mountstats", &mut facts.unseen));
-    facts.mounts = mounts
-        .into_iter()
-        .enumerate()
-        .map(|(index, counters)| MountFacts {
-            ahead_s: (index < MOUNTS_ASKED_MAX)
-                .then(|| ahead(machine, &counters.mount_point))
-                .flatten(),
-            counters,
-        })
-        .collect();
+    let text = wanted(machine, "/proc/self/mountstats", &mut facts.unseen);
+    if text.lines().nth(LINES_MAX).is_some() {
+        facts.unseen.push(Unseen {
+            what: "some NFS mounts".to_owned(),
+            why: format!(
+                "/proc/self/mountstats has more than {LINES_MAX} lines; the first were read"
+            ),
+        });
+    }
+    let mounts = mountstats::mountstats(&text);
+    facts.mounts =
+        mounts.into_iter().map(|counters| MountFacts { ahead_s: None, counters }).collect();
     facts.servers = servers(machine);
     if facts.servers.iter().any(|server| server == "ganesha.nfsd") {
         facts.unseen.push(Unseen {
@@ -214,20 +224,34 @@ fn nfs(machine: &Machine, facts: &mut Facts) {
     }
 }
 
-/// By how much a directory was changed in the future. Its server may be dead: nobody waits for it for long,
-/// and a thread that does ends with the program.
-fn ahead(machine: &Machine, mount_point: &str) -> Option<f64> {
-    let path = machine.path(mount_point);
+/// Asks directories by how much they were changed in the future, all at once. Their servers may be dead: nobody waits
+/// for them for long, and threads that do end with the program.
+fn ask_mounts(machine: &Machine, mounts: &mut [MountFacts]) {
     let (send, receive) = mpsc::channel();
-    let asked = thread::Builder::new().name("mount-times".to_owned()).spawn(move || {
-        let changed = path
-            .metadata()
-            .ok()
-            .map(|metadata| metadata.ctime() as f64 + metadata.ctime_nsec() as f64 / 1e9);
-        let _ = send.send(changed);
-    });
-    asked.ok()?;
-    let changed = receive.recv_timeout(MOUNT_PATIENCE).ok()??;
+    for (index, mount) in mounts.iter().enumerate().take(MOUNTS_ASKED_MAX) {
+        let (path, send) = (machine.path(&mount.counters.mount_point), send.clone());
+        let asked = thread::Builder::new().name("mount-times".to_owned()).spawn(move || {
+            let _ = send.send((index, ahead_s(&path)));
+        });
+        if asked.is_err() {
+            break;
+        }
+    }
+    drop(send);
+    let deadline = Instant::now() + MOUNT_PATIENCE;
+    while let Ok((index, ahead_s)) =
+        receive.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        if let Some(mount) = mounts.get_mut(index) {
+            mount.ahead_s = ahead_s;
+        }
+    }
+}
+
+/// By how many seconds a directory was changed in the future.
+fn ahead_s(path: &Path) -> Option<f64> {
+    let metadata = path.metadata().ok()?;
+    let changed = metadata.ctime() as f64 + metadata.ctime_nsec() as f64 / 1e9;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(changed - now.as_secs_f64())
 }

@@ -27,19 +27,15 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// Looks, waits, looks again, and judges.
 pub fn examine(sources: &Sources, interval: Duration) -> Report {
-    let before = gather::facts(&Sources {
-        machine: sources.machine.clone(),
-        server: sources.server.clone(),
-        // Once is enough, and the second look's answers count.
-        asks_names: false,
-    });
+    // Name servers and mounts are asked once, by the second look.
+    let before = gather::facts(sources, false);
     let began = Instant::now();
     let mut samples = Vec::new();
     while began.elapsed() < interval {
         samples.push(gather::sample(&sources.machine));
         std::thread::sleep(SAMPLE_EVERY.min(interval.saturating_sub(began.elapsed())));
     }
-    let after = gather::facts(sources);
+    let after = gather::facts(sources, true);
     judge(&before, &after, &samples)
 }
 

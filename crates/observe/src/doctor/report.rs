@@ -1,5 +1,6 @@
 //! The report: for people, for programs, and as the page of the documentation.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
@@ -9,6 +10,8 @@ use super::facts::{Facts, Unseen};
 
 /// Of the document's form.
 const VERSION: u32 = 1;
+/// Findings of one kind that are shown to people: a host of containers may have hundreds of mounts.
+const SHOWN_MAX: usize = 10;
 /// Columns of a terminal that a line uses.
 const WIDTH: usize = 96;
 
@@ -91,8 +94,17 @@ impl Report {
     pub fn text(&self) -> String {
         let mut text = format!("Looked for {:.1} s.\n", self.seconds);
         wrapped(&mut text, "at", &self.looked_at.join(", "));
+        let mut of_kind: BTreeMap<&str, usize> = BTreeMap::new();
         for finding in &self.findings {
-            finding.write(&mut text);
+            let count = of_kind.entry(finding.id).or_default();
+            *count += 1;
+            if *count <= SHOWN_MAX {
+                finding.write(&mut text);
+            }
+        }
+        for (id, count) in of_kind.into_iter().filter(|(_, count)| *count > SHOWN_MAX) {
+            let _ =
+                writeln!(text, "\n{} more of [{id}] (`--json` has them all)", count - SHOWN_MAX);
         }
         let counted = |severity: Severity| {
             self.findings.iter().filter(|finding| finding.severity == severity).count()

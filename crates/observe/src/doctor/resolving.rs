@@ -33,33 +33,48 @@ pub(super) fn ask(machine: &Machine, unseen: &mut Vec<Unseen>) -> Vec<NameServer
     for (index, address) in resolver.servers.iter().copied().enumerate() {
         let send = send.clone();
         let asked = thread::Builder::new().name("name-server".to_owned()).spawn(move || {
-            let _ = send.send((index, question(address).ok()));
+            let began = Instant::now();
+            let _ = send.send((index, question(address), began.elapsed().as_secs_f64()));
         });
         if let Err(error) = asked {
             unseen.push(Unseen { what: format!("name server {address}"), why: error.to_string() });
         }
     }
     drop(send);
-    let mut answers = vec![None; resolver.servers.len()];
-    let deadline = Instant::now() + PATIENCE + Duration::from_millis(500);
-    while let Ok((index, answer)) =
-        receive.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-    {
-        if let Some(place) = answers.get_mut(index) {
-            *place = answer;
-        }
-    }
-    resolver
+    let mut servers: Vec<NameServer> = resolver
         .servers
         .iter()
-        .zip(answers)
-        .map(|(address, answered_s)| NameServer {
+        .map(|address| NameServer {
             address: *address,
-            answered_s,
+            answered_s: None,
             waited_s: PATIENCE.as_secs_f64(),
             timeout_s: resolver.timeout_s.saturating_mul(resolver.attempts),
+            refusal: None,
         })
-        .collect()
+        .collect();
+    let deadline = Instant::now() + PATIENCE + Duration::from_millis(500);
+    while let Ok((index, answer, took_s)) =
+        receive.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        if let Some(server) = servers.get_mut(index) {
+            take(server, answer, took_s);
+        }
+    }
+    servers
+}
+
+/// Notes what became of a question.
+fn take(server: &mut NameServer, answer: io::Result<f64>, took_s: f64) {
+    match answer {
+        Ok(answered_s) => server.answered_s = Some(answered_s),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+        // Nobody listens there, or there is no way to it: the C library learns that at once, too.
+        Err(error) => {
+            server.waited_s = took_s;
+            server.timeout_s = 0;
+            server.refusal = Some(why(&error));
+        }
+    }
 }
 
 /// Seconds until an answer of any kind comes: also a refusal is one of a living server.
@@ -73,13 +88,19 @@ fn question(server: SocketAddr) -> io::Result<f64> {
     let packet = packet(id);
     let began = Instant::now();
     let mut answer = [0_u8; 512];
+    let mut again = Duration::ZERO;
     loop {
-        let left = PATIENCE.saturating_sub(began.elapsed());
-        if left.is_zero() {
+        let waited = began.elapsed();
+        if waited >= PATIENCE {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        socket.send(&packet)?;
-        socket.set_read_timeout(Some(left.min(AGAIN)))?;
+        // Not after each answer that belongs to no question: who sends such decides how many come.
+        if waited >= again {
+            socket.send(&packet)?;
+            again = waited + AGAIN;
+        }
+        let left = again.min(PATIENCE).saturating_sub(waited);
+        socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match socket.recv(&mut answer) {
             Ok(length) if answer.get(..2.min(length)) == Some(&id.to_be_bytes()) => {
                 return Ok(began.elapsed().as_secs_f64());
@@ -123,10 +144,38 @@ mod tests {
         let took = question(address).expect("an answer");
         assert!(took < PATIENCE.as_secs_f64());
         answering.join().expect("ended");
+        // Nobody has the port any more.
+        let mut told =
+            NameServer { address, answered_s: None, waited_s: 2.0, timeout_s: 10, refusal: None };
+        take(&mut told, question(address), 0.1);
+        assert!(told.refusal.is_some() && told.answered_s.is_none(), "{told:?}");
+        assert_eq!((told.timeout_s, told.waited_s), (0, 0.1), "nobody waits for it");
         // It has the port, and says nothing.
         let dead = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let began = Instant::now();
         assert!(question(dead.local_addr().expect("an address")).is_err());
         assert!(began.elapsed() >= PATIENCE);
+    }
+
+    #[test]
+    fn wrong_answers_do_not_make_more_questions() {
+        let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = server.local_addr().expect("an address");
+        let answering = thread::spawn(move || {
+            let mut question = [0; 512];
+            let (_, peer) = server.recv_from(&mut question).expect("a question");
+            for _ in 0..100 {
+                server.send_to(&[!question[0], 0, 0], peer).expect("sent");
+            }
+            let mut more = 0;
+            let _ = server.set_read_timeout(Some(Duration::from_millis(1500)));
+            while server.recv_from(&mut question).is_ok() {
+                more += 1;
+            }
+            more
+        });
+        assert!(question(address).is_err());
+        let more = answering.join().expect("ended");
+        assert!((1..=3).contains(&more), "{more}");
     }
 }

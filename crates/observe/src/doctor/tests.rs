@@ -21,6 +21,9 @@ use super::parse::system::{CpuTimes, DiskCounters, Stat};
 use super::{Report, catalogue, judge};
 use crate::tune::{SettingState, SettingStatus};
 
+#[path = "ordinary_tests.rs"]
+mod ordinary;
+
 const SECONDS: f64 = 5.0;
 
 /// Two looks and what is between them.
@@ -271,6 +274,7 @@ fn healthy(seed: u64) -> Case {
         answered_s: Some(random.below(99) as f64 / 1000.0),
         waited_s: 2.0,
         timeout_s: 10,
+        refusal: None,
     }];
     let operations = vec![OperationCount { name: "read".to_owned(), count: 100_000 }];
     facts.nfsd = Some(Nfsd { threads: 8, calls: 100_000, operations, ..Nfsd::default() });
@@ -597,6 +601,8 @@ const WAYS: &[(&str, Mutation)] = &[
         let before = case.before.disks[0].counters.clone();
         case.disk().counters.busy_ms = before.busy_ms + if is_bad { 3100 } else { 2900 };
         case.disk().counters.queue_ms = before.queue_ms + 6000;
+        case.disk().counters.reads = before.reads + 1000;
+        case.disk().counters.read_ms = before.read_ms + 6000;
     }),
     ("disk-slow", |case, is_bad| {
         case.disk().is_rotational = true;

@@ -7,9 +7,12 @@ use std::io;
 
 use serde::Serialize;
 
-use super::record::{RECORD, Record, SYSCTL_FILE, Turn, is_ours, is_same};
+use super::record::{Entry, RECORD, Record, SYSCTL_FILE, Turn, is_ours, is_same};
 use super::settings::{SettingState, SettingStatus, path_of, state, states};
 use crate::machine::{Machine, why};
+
+/// Below this are all settings.
+const SETTINGS: &str = "/proc/sys";
 
 /// Why nothing, or not all, was done.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +105,8 @@ pub struct Applied {
 pub struct Undone {
     /// One a setting of the record.
     pub changes: Vec<Change>,
+    /// Whether [`SYSCTL_FILE`] is there and somebody else's, and was left: what it has is set again at the next start.
+    pub is_file_left: bool,
 }
 
 impl Applied {
@@ -235,16 +240,17 @@ fn set(machine: &Machine, key: &str, value: &str) -> Result<(), String> {
 /// # Errors
 /// When the record cannot be read, or a file cannot be written.
 pub fn undo(machine: &Machine, is_dry: bool) -> Result<Undone, TuneError> {
+    if !machine.path(SETTINGS).is_dir() {
+        let source = io::ErrorKind::NotFound.into();
+        return Err(TuneError::File { what: SETTINGS.to_owned(), source });
+    }
     if is_dry {
         let mut undone = Undone::default();
-        for entry in Record::load(machine)?.entries {
-            undone.changes.push(Change {
-                before: machine.word(&path_of(&entry.key)),
-                key: entry.key,
-                outcome: Outcome::Would,
-                after: Some(entry.before),
-                why: None,
-            });
+        for entry in Record::load(machine)?.entries.into_iter().rev() {
+            let before = machine.word(&path_of(&entry.key));
+            let (outcome, why) = left(&entry, before.as_deref()).unwrap_or((Outcome::Would, None));
+            let after = if outcome == Outcome::Would { Some(entry.before) } else { before.clone() };
+            undone.changes.push(Change { key: entry.key, outcome, before, after, why });
         }
         return Ok(undone);
     }
@@ -255,13 +261,9 @@ pub fn undo(machine: &Machine, is_dry: bool) -> Result<Undone, TuneError> {
     // The last first: what depends on another setting was set after it.
     for entry in record.entries.iter().rev() {
         let present = machine.word(&path_of(&entry.key));
-        let (outcome, why) = match &present {
-            None => (Outcome::Left, Some("it is not there any more".to_owned())),
-            Some(present) if is_same(present, &entry.before) => (Outcome::Unchanged, None),
-            Some(present) if !is_same(present, &entry.after) => {
-                (Outcome::Left, Some("somebody else has changed it since".to_owned()))
-            }
-            Some(_) => match set(machine, &entry.key, &entry.before) {
+        let (outcome, why) = match left(entry, present.as_deref()) {
+            Some(left) => left,
+            None => match set(machine, &entry.key, &entry.before) {
                 Ok(()) => (Outcome::Changed, None),
                 Err(error) => {
                     kept.entries.insert(0, entry.clone());
@@ -278,11 +280,27 @@ pub fn undo(machine: &Machine, is_dry: bool) -> Result<Undone, TuneError> {
             why,
         });
     }
-    if is_ours(machine)? {
+    undone.is_file_left = !is_ours(machine)?;
+    if !undone.is_file_left {
         kept.store_for_start(machine)?;
     }
     kept.store(machine)?;
     Ok(undone)
+}
+
+/// What becomes of a setting that is not put back, and why; `None` if it is. The record forgets it then, so the reason
+/// has what it was.
+fn left(entry: &Entry, present: Option<&str>) -> Option<(Outcome, Option<String>)> {
+    let was = || entry.before.split_whitespace().collect::<Vec<_>>().join(" ");
+    match present {
+        None => Some((Outcome::Left, Some(format!("it is not there any more; it was {}", was())))),
+        Some(present) if is_same(present, &entry.before) => Some((Outcome::Unchanged, None)),
+        Some(present) if !is_same(present, &entry.after) => {
+            let why = format!("somebody else has changed it since; it was {} before", was());
+            Some((Outcome::Left, Some(why)))
+        }
+        Some(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -386,9 +404,15 @@ mod tests {
         let (_root, machine) = machine(BEFORE);
         apply(&machine, &Choice::All, false).expect("applied");
         fs::write(machine.path(&path_of("net.core.rmem_max")), "99999999\n").expect("written");
-        let undone = undo(&machine, false).expect("undone");
-        let left = undone.changes.iter().find(|change| change.outcome == Outcome::Left);
-        assert_eq!(left.expect("one").key, "net.core.rmem_max");
+        // What would be done is what is done.
+        for is_dry in [true, false] {
+            let undone = undo(&machine, is_dry).expect("undone");
+            let left = undone.changes.iter().find(|change| change.outcome == Outcome::Left);
+            let left = left.expect("one");
+            assert_eq!(left.key, "net.core.rmem_max");
+            // The record forgets it: people must not.
+            assert!(left.why.as_ref().is_some_and(|why| why.contains("212992")), "{left:?}");
+        }
         assert_eq!(value(&machine, "net.core.rmem_max"), "99999999");
         assert_eq!(value(&machine, "vm.dirty_background_ratio"), "20");
     }
@@ -400,6 +424,30 @@ mod tests {
         fs::write(machine.path(RECORD), "{}").expect("written");
         assert!(matches!(apply(&machine, &Choice::All, false), Err(TuneError::Record(_))));
         assert!(matches!(undo(&machine, false), Err(TuneError::Record(_))));
+        assert_eq!(value(&machine, "net.core.rmem_max"), "212992");
+    }
+
+    #[test]
+    fn a_file_that_became_somebody_elses_is_left_and_told() {
+        let (_root, machine) = machine(BEFORE);
+        apply(&machine, &Choice::All, false).expect("applied");
+        let path = machine.path(SYSCTL_FILE);
+        fs::write(&path, "net.core.rmem_max = 1310720\n").expect("written");
+        let undone = undo(&machine, false).expect("undone");
+        assert!(undone.is_file_left && undone.is_complete());
+        assert_eq!(fs::read_to_string(&path).expect("text"), "net.core.rmem_max = 1310720\n");
+        assert_eq!(value(&machine, "net.core.rmem_max"), "212992");
+    }
+
+    #[test]
+    fn without_settings_nothing_is_undone_and_the_record_stays() {
+        let (_root, machine) = machine(BEFORE);
+        apply(&machine, &Choice::All, false).expect("applied");
+        // A rescue system that has not mounted it.
+        fs::rename(machine.path("/proc/sys"), machine.path("/proc/away")).expect("moved");
+        assert!(matches!(undo(&machine, false), Err(TuneError::File { .. })));
+        fs::rename(machine.path("/proc/away"), machine.path("/proc/sys")).expect("moved");
+        assert!(undo(&machine, false).expect("undone").is_complete());
         assert_eq!(value(&machine, "net.core.rmem_max"), "212992");
     }
 

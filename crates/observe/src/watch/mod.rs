@@ -8,10 +8,11 @@ mod screen;
 mod session;
 mod text;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use steadfast_sys::packet_ring::RingStatistics;
 use steadfast_sys::process::Signals;
@@ -62,6 +63,24 @@ fn unix_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The time that intervals are measured by: it begins with the system's clock, and does not jump with it.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    begun_unix_ns: u64,
+    begun: Instant,
+}
+
+impl Pace {
+    fn begin() -> Self {
+        Self { begun_unix_ns: unix_ns(), begun: Instant::now() }
+    }
+
+    fn now_ns(self) -> u64 {
+        let since_ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.begun_unix_ns.saturating_add(since_ns)
+    }
+}
+
 /// Watches until it is interrupted, the intervals that were asked for are over, or the file ends.
 ///
 /// # Errors
@@ -86,6 +105,7 @@ struct Watch {
     live: Live,
     record: Option<PacketWriter<BufWriter<File>>>,
     session: Session,
+    pace: Pace,
 }
 
 impl Watch {
@@ -97,8 +117,9 @@ impl Watch {
                 PacketWriter::new(BufWriter::with_capacity(1 << 20, file))
             })?),
         };
-        let session = Session::new(ports.iter().copied(), unix_ns());
-        Ok(Self { live, record, session })
+        let pace = Pace::begin();
+        let session = Session::new(ports.iter().copied(), pace.now_ns());
+        Ok(Self { live, record, session, pace })
     }
 
     /// Takes the packets that come next, or sees that there are none.
@@ -126,7 +147,7 @@ impl Watch {
 
     /// Whether the interval is over; if so, another one begins.
     fn ends_interval(&mut self, interval: Duration) -> Result<bool, WatchError> {
-        let now_ns = unix_ns();
+        let now_ns = self.pace.now_ns();
         let elapsed_ns = now_ns.saturating_sub(self.session.interval_begun_ns());
         if u128::from(elapsed_ns) < interval.as_nanos() {
             return Ok(false);
@@ -144,7 +165,7 @@ impl Watch {
     /// Takes what is in the ring, and tells the total.
     fn finish(mut self, arguments: &WatchArguments) -> Result<(), WatchError> {
         self.step(PATIENCE, arguments)?;
-        self.end_interval(unix_ns())?;
+        self.end_interval(self.pace.now_ns())?;
         if let (Some(writer), Some(path)) = (self.record.take(), &arguments.record) {
             let counted = self.session.kernel.unwrap_or_default();
             let finished = writer.finish(unix_ns(), counted);
@@ -156,7 +177,10 @@ impl Watch {
 }
 
 fn recording<T>(path: &Path, begin: impl FnOnce(File) -> io::Result<T>) -> Result<T, WatchError> {
-    let begun = File::create(path).and_then(begin);
+    // Packets have what files have, and names: they are nobody else's.
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let begun = options.open(path).and_then(begin);
     begun.map_err(|error| WatchError::Record { path: path.to_owned(), error })
 }
 
@@ -263,4 +287,20 @@ fn replay(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Unit ring.
+    use std::io;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_is_recorded_is_for_its_owner_alone() -> io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("day.pcapng");
+        super::recording(&path, |_| Ok(())).map_err(io::Error::other)?;
+        assert_eq!(path.metadata()?.permissions().mode() & 0o777, 0o600);
+        Ok(())
+    }
 }

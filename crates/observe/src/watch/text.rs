@@ -256,11 +256,12 @@ fn json_row(label: &str, key: Option<&Key>, row: &Row) -> Value {
 mod tests {
     //! Unit ring.
     use steadfast_sys::packet_ring::RingStatistics;
+    use steadfast_wire::rpc::{OpaqueAuth, RPCSEC_GSS};
 
     use super::{Part, bytes, json, notes, table};
     use crate::capture::By;
     use crate::capture::testing::{
-        CLIENT, SERVER, getattr, getattr_reply, ip, ip_bytes, tcp_bytes, udp_bytes,
+        CLIENT, SERVER, call_by, getattr, getattr_reply, ip, ip_bytes, tcp_bytes, udp_bytes, words,
     };
     use crate::watch::session::Session;
 
@@ -328,6 +329,18 @@ mod tests {
         }
         let text = table(&session, Part::Interval, By::Operation, 20);
         assert!(text.contains("4 packets were dropped so far"), "{text}");
+    }
+
+    #[test]
+    fn what_kerberos_hides_is_told() {
+        let mut session = session();
+        let body = words(&[1, 0, 1, 3, 0]);
+        let cred = OpaqueAuth { flavor: RPCSEC_GSS, body: &body };
+        let call = call_by(9, (100_003, 4, 1), cred, &[7; 40]);
+        let bytes = ip_bytes(CLIENT, SERVER, 17, &udp_bytes((800, 2049), &call));
+        session.handle_packet(&ip(3_000_000_000, &bytes));
+        let notes = notes(&session);
+        assert!(notes.contains("1 calls are encrypted by Kerberos (krb5p)"), "{notes}");
     }
 
     #[test]

@@ -87,17 +87,26 @@ fn number(id: ClientId) -> String {
     format!("{:016x}", id.0)
 }
 
-fn status(report: &ClientReport) -> ClientStatus {
-    let protocol = match report.protocol {
+/// What a client speaks, in a word.
+pub(super) fn protocol_of(report: &ClientReport) -> &'static str {
+    match report.protocol {
         Protocol::Nfs40 => "NFSv4.0",
         Protocol::Nfs41 => "NFSv4.1+",
         Protocol::Nlm => "NLM",
-    };
-    let state = match (report.is_confirmed, report.is_courteous) {
+    }
+}
+
+/// How a client is doing, in a word.
+pub(super) fn state_of(report: &ClientReport) -> &'static str {
+    match (report.is_confirmed, report.is_courteous) {
         (false, _) => "unconfirmed",
         (true, true) => "courteous",
         (true, false) => "active",
-    };
+    }
+}
+
+fn status(report: &ClientReport) -> ClientStatus {
+    let (protocol, state) = (protocol_of(report), state_of(report));
     ClientStatus {
         id: number(report.id),
         address: report.address.to_string(),

@@ -95,6 +95,7 @@ pub(super) fn figures(status: &IntentLogStatus) -> LogFigures {
         replies_bytes_max: status.replies.bytes_max,
         replies_gathered_bytes: status.replies.gathered_bytes,
         replies_reach_ms: status.replies.reach_ms,
+        write_total_ns: status.write_total_ns,
         write_ns: buckets
             .map(|(bucket, count)| (low(bucket), (2_u64 << bucket) - 1, *count))
             .collect(),

@@ -3,6 +3,7 @@
 
 mod clients;
 mod log;
+mod metrics;
 mod slow;
 mod statistics;
 
@@ -11,17 +12,22 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use steadfast_access::{Access, AccessStatistics, LookUp};
-use steadfast_catalog::configuration::ServerSettings;
+use steadfast_catalog::configuration::MetricsSettings;
 use steadfast_control::statistics::unix_time;
-use steadfast_control::{Control, ControlOptions, Permissions, RawJson, Services, router};
+use steadfast_control::{
+    Control, ControlOptions, MetricsOptions, Permissions, RawJson, Services, read_token_file,
+    router,
+};
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::Engine;
 use steadfast_posixfs::Storage;
 use steadfast_runtime::Observer;
 
+use crate::configuration::Settings;
 use crate::shares::{ManagedShares, ShareManager};
 use clients::ControlledClients;
 use log::ControlledLog;
+use metrics::{CountedShares, Scraped};
 use statistics::statistics;
 
 /// What a server can be asked about.
@@ -37,7 +43,7 @@ pub(crate) struct AskedAbout<'a> {
 /// Lets the server be asked. It serves as well without.
 pub(crate) fn start(
     about: AskedAbout<'_>,
-    settings: &ServerSettings,
+    settings: &Settings,
     state_directory: &Path,
 ) -> Option<Control> {
     Control::start(state_directory, &options(settings), router(services(about)))
@@ -59,10 +65,22 @@ fn services(about: AskedAbout<'_>) -> Services {
     let keeper = log.cloned();
     let told = Arc::clone(&engine);
     let (slow_calls, of_them) = (observer.clone(), Arc::clone(&engine));
+    let scraped = Scraped {
+        observer: observer.clone(),
+        engine: Arc::clone(&engine),
+        storage: Arc::clone(&storage),
+        access: Arc::clone(&access),
+        log: log.cloned(),
+        shares: Arc::clone(shares),
+        counted: CountedShares::default(),
+        started_unix_ms,
+    };
     Services {
+        metrics: Box::new(move || scraped.figures()),
         slow: Box::new(move |filter| slow::slow(&slow_calls, &of_them, filter)),
         statistics: Box::new(move || {
-            statistics(&observer, &engine, &storage, keeper.as_deref(), started_unix_ms)
+            let log = keeper.as_deref().map(IntentLogKeeper::status);
+            statistics(&observer, &engine, &storage, log.as_ref(), started_unix_ms)
         }),
         names: Box::new(move || RawJson::of(&NamesTold::of(&access))),
         log: Arc::new(ControlledLog(log.cloned())),
@@ -72,7 +90,8 @@ fn services(about: AskedAbout<'_>) -> Services {
 }
 
 /// Where else than in the state directory, and by whom, a server may be asked.
-fn options(settings: &ServerSettings) -> ControlOptions {
+fn options(settings: &Settings) -> ControlOptions {
+    let Settings { server: settings, metrics, .. } = settings;
     let admin_group = settings.admin_group.as_ref().and_then(|group| {
         let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
         let number = group_number(&group.value, &groups);
@@ -89,7 +108,27 @@ fn options(settings: &ServerSettings) -> ControlOptions {
         permissions: Permissions { admin_group },
         public_socket: settings.control_socket.as_ref().map(|path| path.value.clone()),
         listen: settings.control_listen,
+        metrics: metrics_options(metrics),
     }
+}
+
+/// Where monitoring asks by TCP. Without the token that is to be asked for it does not ask at all.
+fn metrics_options(settings: &MetricsSettings) -> Option<MetricsOptions> {
+    let listen = settings.listen.as_ref()?.value;
+    let token = match &settings.token_file {
+        Some(file) => Some(
+            read_token_file(&file.value)
+                .inspect_err(|error| {
+                    tracing::error!(
+                        "[metrics]: nobody can ask at {listen}: token_file: {error}; then start \
+                         the server again"
+                    );
+                })
+                .ok()?,
+        ),
+        None => None,
+    };
+    Some(MetricsOptions { listen, token })
 }
 
 /// The number of a group that is named so in group(5), or is that number.

@@ -6,7 +6,7 @@ use steadfast_control::statistics::{
     CompoundOperation, Latency, Operation, RECENT_MAX, Recorded, Stages, Statistics, VERSION,
     unix_time,
 };
-use steadfast_durability::IntentLogKeeper;
+use steadfast_durability::IntentLogStatus;
 use steadfast_engine::{Engine, Transport};
 use steadfast_posixfs::Storage;
 use steadfast_runtime::{
@@ -20,12 +20,13 @@ pub(super) fn statistics(
     observer: &Observer,
     engine: &Engine,
     storage: &Storage,
-    log: Option<&IntentLogKeeper>,
+    log: Option<&IntentLogStatus>,
     started_unix_ms: u64,
 ) -> Statistics {
     let named = observer.statistics().named();
     let mut server: BTreeMap<String, u64> =
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let journaling = engine.journaling_clients();
     let engine = engine.statistics();
     let read_ahead = storage.read_ahead();
     for (name, value) in [
@@ -35,6 +36,10 @@ pub(super) fn statistics(
         ("replies_evicted_young", engine.reply_cache.evicted_young),
         ("replies_evicted_by_pressure", engine.reply_cache.evicted_by_pressure),
         ("verifier_changes", engine.verifier_changes),
+        ("journaling_clients", journaling.clients as u64),
+        ("journaling_clients_awaited", journaling.awaited as u64),
+        ("journaling_clients_recovering", journaling.recovering as u64),
+        ("journaling_clients_missed", journaling.missed as u64),
         ("delegations_granted_read", engine.delegations.granted_read),
         ("delegations_granted_write", engine.delegations.granted_write),
         ("delegations_recalled", engine.delegations.recalled),
@@ -57,7 +62,7 @@ pub(super) fn statistics(
         started_unix_ms,
         taken_unix_ms: unix_time().as_millis() as u64,
         server,
-        log: log.map(|keeper| figures(&keeper.status())),
+        log: log.map(figures),
         operations: observer.operation_statistics().iter().map(operation).collect(),
         compound_operations: observer
             .compound_statistics()

@@ -31,6 +31,7 @@ use steadfast_access::Access;
 use steadfast_catalog::ShareChange;
 use steadfast_catalog::manage::Mistake;
 use steadfast_control::api::Event;
+use steadfast_control::metrics::ShareCounts;
 use steadfast_control::plugins::Plugins;
 use steadfast_control::service::EVENTS_BEHIND_MAX;
 use steadfast_control::store::Done;
@@ -192,6 +193,12 @@ impl ShareManager {
     /// How many shares cannot be served.
     pub(crate) fn faults(&self) -> usize {
         self.lock().faults.len()
+    }
+
+    /// How many shares are in which state; `None` if they are being changed for longer than `patience`,
+    /// as is the case while a disk hangs that has to be looked at.
+    pub(crate) fn counts(&self, patience: Duration) -> Option<ShareCounts> {
+        self.state.try_lock_for(patience).map(|state| state.counts())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

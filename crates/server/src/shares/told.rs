@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use steadfast_catalog::{Edit, GroupView, Item, ShareChange, ShareView, in_effect};
 use steadfast_control::api::{Event, GroupStatus, ShareState, ShareStatus, Subject};
+use steadfast_control::metrics::ShareCounts;
 use steadfast_control::plugins::{PluginShare, Plugins};
 use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
@@ -99,14 +100,39 @@ impl State {
         if let Some(first) = view.why.first() {
             status.why = Some(first.what.clone());
         } else if let Some(share) = view.share.as_ref().filter(|_| status.state.is_served()) {
-            let (is_served, problem) = self.exports.is_served(share.id);
+            let problem = self.exports.is_served(share.id).1;
             status.why = self.faults.get(&share.id).map(ToString::to_string).or(problem);
-            if !is_served || self.exports.has_failed(share.id) {
+            if self.is_faulty(share.id) {
                 status.state = ShareState::Faulty;
             }
         }
         status.plugin_faults = plugins.faults(&status);
         status
+    }
+
+    /// Whether a share that is to be served cannot be, or has a disk that takes no changes.
+    fn is_faulty(&self, id: ShareId) -> bool {
+        !self.exports.is_served(id).0 || self.exports.has_failed(id)
+    }
+
+    /// How many shares are in which state.
+    pub(super) fn counts(&self) -> ShareCounts {
+        let mut counts = ShareCounts::default();
+        for view in self.store.catalog().shares() {
+            let state = match view.share.as_deref() {
+                Some(share) if view.state.is_served() && self.is_faulty(share.id) => {
+                    ShareState::Faulty
+                }
+                _ => view.state,
+            };
+            *match state {
+                ShareState::Enabled => &mut counts.enabled,
+                ShareState::Disabled => &mut counts.disabled,
+                ShareState::Faulty => &mut counts.faulty,
+                ShareState::Draining => &mut counts.draining,
+            } += 1;
+        }
+        counts
     }
 
     /// A group as it is told.

@@ -16,7 +16,9 @@ use steadfast_wire::nfs3::{
     Symlink3Args, SymlinkData3, Write3Args,
 };
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
-use steadfast_wire::recovery::{StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes};
+use steadfast_wire::recovery::{
+    AttachArgs, JournalArgs, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
+};
 use steadfast_wire::rpc::{AuthStat, CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
 
@@ -251,6 +253,8 @@ structures! {
     Setacl3Args<'p> { object acls }
     StatusArgs<'p> { object }
     SyncArgs<'p> { object }
+    AttachArgs<'p> { object journal name }
+    JournalArgs<'p> { object journal }
     StatusOk { is_async verifier flags }
     SyncOk { verifier }
 }

@@ -13,6 +13,7 @@ use super::*;
 use crate::api::{Event, ShareState, Subject, Who, Wish};
 use crate::clients::{ClientEnded, ClientFilter, ClientStatus, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
+use crate::metrics::Figures;
 use crate::service::ClientService;
 use crate::service::EVENTS_BEHIND_MAX;
 use crate::statistics::Statistics;
@@ -199,6 +200,7 @@ pub(crate) fn services(shares: Arc<Fake>) -> Services {
             total: filter.count.unwrap_or(0),
             ..SlowReport::default()
         }),
+        metrics: Box::new(Figures::default),
         names: Box::new(|| RawJson::of(&json!({"version": 1}))),
         log: Arc::new(NoLog),
         clients: Arc::new(OneClient),
@@ -605,4 +607,69 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         let real: BTreeSet<&String> = value.as_object().expect(name).keys().collect();
         assert_eq!(described, real, "{name}");
     }
+}
+
+/// The answer to a request by TCP.
+fn by_tcp(address: std::net::SocketAddr, request: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("connected");
+    let _ = write!(stream, "{request}\r\nhost: x\r\n\r\n");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+#[test]
+fn scrapers_get_metrics_for_the_token_and_nothing_else() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let start = |token: Option<&str>| {
+        let metrics = crate::MetricsOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            token: token.map(Into::into),
+        };
+        let options = ControlOptions { metrics: Some(metrics), ..ControlOptions::default() };
+        let router = router(services(Arc::default()));
+        Control::start(directory.path(), &options, router).expect("started")
+    };
+    let control = start(Some("the-token"));
+    let address = control.metrics_address().expect("an address");
+    let status = |request: &str| by_tcp(address, request).get(9..12).map(str::to_owned);
+    let bearer =
+        |request: &str| status(&format!("{request} HTTP/1.1\r\nauthorization: Bearer the-token"));
+    let refused = by_tcp(address, "GET /metrics HTTP/1.1");
+    assert!(refused.starts_with("HTTP/1.1 401 ") && refused.contains("token_file"), "{refused}");
+    assert!(refused.to_lowercase().contains("www-authenticate: bearer"), "{refused}");
+    for wrong in ["Bearer the-tokem", "Bearer the-token2", "Bearer", "Basic the-token"] {
+        let request = format!("GET /metrics HTTP/1.1\r\nauthorization: {wrong}");
+        assert_eq!(status(&request).as_deref(), Some("401"), "{wrong}");
+    }
+    // What is there is not told to who has no token.
+    assert_eq!(status("GET /v1/shares HTTP/1.1").as_deref(), Some("401"));
+    for (request, wanted) in [
+        ("GET /metrics", "200"),
+        ("GET /metrics?format=openmetrics", "200"),
+        ("GET /metrics?format=json", "400"),
+        ("GET /metrics?x=y", "400"),
+        ("POST /metrics", "405"),
+        ("GET /", "404"),
+        ("GET /metrics/", "404"),
+        ("GET //metrics", "404"),
+        ("GET /v1/shares", "404"),
+        ("POST /v1/log/disable", "404"),
+    ] {
+        assert_eq!(bearer(request).as_deref(), Some(wanted), "{request}");
+    }
+    drop(control);
+    let control = start(None);
+    let address = control.metrics_address().expect("an address");
+    let answer = by_tcp(address, "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text");
+    let answer = answer.to_lowercase();
+    assert!(
+        answer.contains("content-type: application/openmetrics-text; version=1.0.0"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("# eof\n"), "{answer}");
+    let answer = by_tcp(address, "GET /metrics HTTP/1.1").to_lowercase();
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    assert!(by_tcp(address, "GET /v1/shares HTTP/1.1").starts_with("HTTP/1.1 404 "));
 }

@@ -81,7 +81,13 @@ impl Client {
         self.random % below.max(1)
     }
 
-    pub(super) fn run(seed: u64, model: &mut Model, is_async: bool) -> (Self, Arc<MemoryMedium>) {
+    /// With `dies` it dies with changes in flight.
+    pub(super) fn run(
+        seed: u64,
+        model: &mut Model,
+        is_async: bool,
+        dies: bool,
+    ) -> (Self, Arc<MemoryMedium>) {
         let medium = medium(64);
         let (journal, _) = open(&medium);
         let mut this = Self {
@@ -96,8 +102,8 @@ impl Client {
             has_file: false,
         };
         let all = 1 + this.choose(14);
-        let in_flight = this.choose(4);
-        let mut has_stopped = false;
+        let in_flight = if dies { this.choose(4) } else { 0 };
+        let (mut has_stopped, mut is_all_answered) = (false, true);
         for index in 0..all {
             let Some(op) = this.op(index) else { continue };
             // Without the answer to what made it nobody can do anything with it.
@@ -115,7 +121,9 @@ impl Client {
                 has_stopped |= reach == Reach::Journal;
             }
             this.perform(model, &op, reach, is_async);
-            if !has_stopped && this.choose(5) == 0 {
+            // What is not answered yet does not leave.
+            is_all_answered &= reach == Reach::Answered;
+            if is_all_answered && this.choose(5) == 0 {
                 this.commit(model, is_async);
             }
         }
@@ -132,6 +140,9 @@ impl Client {
         this.log.push(format!("pending {sequences:?}"));
         let mut files = this.live.iter().map(|(file, ..)| file);
         this.has_file = files.any(|file| this.ideal.inodes.contains_key(file));
+        if !dies {
+            this.journal.sync(this.journal.status().last).unwrap();
+        }
         // What was not synced is lost with the client.
         let medium = Arc::new(MemoryMedium::from_image(medium.image()));
         (this, medium)
@@ -187,7 +198,6 @@ impl Client {
                 let is_file = is_file(object);
                 // Directories are renamed where they are, and replace nothing.
                 let may = if is_file { bound_is_file } else { from == parent && bound.is_none() };
-                let bound = bound.filter(|bound| *bound != object);
                 let is_other = (from, &from_name) != (parent, &name);
                 (may && is_other).then_some(Op::Rename(
                     (from, from_name),
@@ -312,7 +322,9 @@ impl Client {
         }
         let is_of = |sequence: &Sequence| {
             let of = self.writes.get(sequence).map(|(file, ..)| *file);
-            of == Some(file) || is_async && of.is_none()
+            // With a removal the data of what was removed leaves, too.
+            let is_removed = of.is_some_and(|of| !self.ideal.inodes.contains_key(&of));
+            of == Some(file) || is_async && (of.is_none() || is_removed)
         };
         let pending = self.journal.pending();
         self.journal.stable(pending.iter().map(|one| one.sequence).filter(is_of));

@@ -39,6 +39,8 @@ pub(super) enum Fault {
     Unanswered,
     /// The server restarts before it; with a number that chooses what it loses.
     Restart(u64),
+    /// As [`Fault::Restart`]; the connection tells of it, and the call is not executed.
+    SeenRestart(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -140,6 +142,10 @@ impl Model {
             None => Ok(true),
             Some(Fault::Lost) => Err(Failed::Unreachable("lost".to_owned())),
             Some(Fault::Unanswered) => Ok(false),
+            Some(Fault::SeenRestart(seed)) => {
+                self.crash(*seed);
+                Err(Failed::Restarted)
+            }
             Some(Fault::Restart(seed)) => {
                 self.crash(*seed);
                 Ok(true)
@@ -258,6 +264,7 @@ fn attributes(number: u64, inode: &Inode) -> Attributes {
 }
 
 impl Share for Model {
+    fn begin(&mut self) {}
     fn status(&mut self) -> Answer<Option<Acknowledging>> {
         self.call(|this| {
             let (is_async, verifier) = (this.is_async, this.verifier());
@@ -309,7 +316,7 @@ impl Share for Model {
 
     fn write(&mut self, _: &Who, file: &[u8], offset: u64, from: &[u8]) -> Answer<Written> {
         self.call(|this| {
-            let before = this.stamp(file).map(|stamp| stamp.ctime);
+            let before = this.stamp(file);
             let verifier = this.epoch.to_be_bytes();
             let (data, _) = this.file(file)?;
             let (start, end) = (offset as usize, offset as usize + from.len());

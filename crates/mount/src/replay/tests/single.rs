@@ -6,7 +6,7 @@ use steadfast_journal::Change;
 
 use super::client::{medium, open, record};
 use super::model::{Content, Model, ROOT, handle};
-use super::{Memory, replay};
+use super::{Carried, Memory, replay};
 use crate::replay::share::{Making, Share, Who};
 
 fn file(model: &mut Model, name: &[u8]) -> Vec<u8> {
@@ -38,7 +38,8 @@ fn ten_thousand_writes_are_replayed_quickly() {
         journal.append(&record(b"/f", change)).unwrap();
     }
     let since = Instant::now();
-    let report = replay(&journal, &mut model, &mut Memory::default()).unwrap();
+    let report =
+        replay(&journal, &mut model, &mut Memory::default(), &mut Carried::default()).unwrap();
     let took = since.elapsed();
     println!("{took:?}\n{report}");
     assert_eq!((report.records, report.sent_records), (10_000, 10_000));
@@ -56,7 +57,7 @@ fn a_file_that_others_removed_goes_to_a_conflict_file() {
     let change = Change::Write { file: &gone, offset: 3, data: b"mine" };
     journal.append(&record(b"/a", change)).unwrap();
     let mut keeper = Memory::default();
-    let report = replay(&journal, &mut model, &mut keeper).unwrap();
+    let report = replay(&journal, &mut model, &mut keeper, &mut Carried::default()).unwrap();
     assert!(keeper.has(3, b"mine") && journal.pending().is_empty());
     assert_eq!(report.conflicts.len(), 1);
     assert!(report.to_string().contains("removed by others"), "{report}");
@@ -74,7 +75,7 @@ fn bytes_of_others_stay() {
         journal.append(&record(b"/a", change)).unwrap();
     }
     let mut keeper = Memory::default();
-    let report = replay(&journal, &mut model, &mut keeper).unwrap();
+    let report = replay(&journal, &mut model, &mut keeper, &mut Carried::default()).unwrap();
     assert_eq!(content(&model, &theirs), b"theirsmore");
     assert!(keeper.has(0, b"ours") && !keeper.has(6, b"more"));
     assert_eq!((report.sent_records, report.conflicts.len()), (1, 1));

@@ -202,7 +202,8 @@ fn of_layouts(operation: Op4, r: &mut Reader<'_>) -> Result<Argument, XdrError> 
         Op4::LayoutStats => {
             fixed(r, 8 + 8)?;
             over::<StateId4>(r)?;
-            fixed(r, 2 * (4 + 8) + 16)?;
+            // Operations and bytes, read and written; the device.
+            fixed(r, 2 * (8 + 8) + 16)?;
             layout_update(r)
         }
         other => Err(XdrError::BadValue { what: "nfs_opnum4", value: other as u32 }),

@@ -45,6 +45,11 @@ impl CallbackCall {
         Ok(Self { minor: head.minorversion, parts })
     }
 
+    /// Bytes of memory that it takes, beside its own.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.parts.len() * size_of::<(u32, Option<Handle>)>()
+    }
+
     /// Reads the results. Returns the status of the whole and whether all of it was understood.
     pub(crate) fn executed(
         &self,

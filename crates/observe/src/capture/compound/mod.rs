@@ -77,6 +77,15 @@ impl CompoundCall {
         Ok(call)
     }
 
+    /// Bytes of memory that it takes, beside its own.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let names = self.parts.iter().map(|part| match &part.argument {
+            Argument::Name(name) => name.len(),
+            _ => 0,
+        });
+        names.sum::<usize>() + self.parts.len() * size_of::<Part>()
+    }
+
     /// The port at which the client waits for callbacks, if the call tells it.
     pub(crate) fn callback_port(&self) -> Option<u16> {
         self.parts.iter().find_map(|part| match part.argument {

@@ -2,12 +2,12 @@
 
 use steadfast_wire::nfs3::DATA_BYTES_MAX;
 use steadfast_wire::nfs4::{
-    Access4Result, BindConnToSession4Result, Bitmap4, ChangeInfo4, ClientInUse4, Content4,
+    Access4Result, Ace4, BindConnToSession4Result, Bitmap4, ChangeInfo4, ClientInUse4, Content4,
     Copy4Result, CopyRequirements4, Create4Result, CreateSession4Result, ExchangeId4Result, Fattr4,
     GetFh4Result, GetXattr4Result, ListXattrs4Result, LockDenied4, NAME_BYTES_MAX, NetLoc4,
-    NfsStat4, Op4, Open4Result, OpenDelegation4, ReadLink4Result, ReadPlus4Result, Rename4Result,
-    SecInfo4Result, Seek4Result, Sequence4Result, SetClientId4Result, StateId4, TestStateId4Result,
-    Write4Result,
+    NfsStat4, Op4, OpenDelegation4, ReadLink4Result, ReadPlus4Result, Rename4Result,
+    SecInfo4Result, Seek4Result, Sequence4Result, SetClientId4Result, SpaceLimit4, StateId4,
+    TestStateId4Result, Write4Result,
 };
 use steadfast_xdr::{Decode, Reader, XdrError};
 
@@ -89,7 +89,7 @@ fn succeeded<'a>(operation: Op4, r: &mut Reader<'a>, executed: &mut Executed<'_>
         Op4::Create => over::<Create4Result>(r),
         Op4::GetAttr => over::<Fattr4<'_>>(r),
         Op4::Link | Op4::Remove | Op4::SetXattr | Op4::RemoveXattr => over::<ChangeInfo4>(r),
-        Op4::Open => over::<Open4Result<'_>>(r),
+        Op4::Open => opened(r),
         Op4::ReadDir => listing(r),
         Op4::ReadLink => over::<ReadLink4Result<'_>>(r),
         Op4::Rename => over::<Rename4Result>(r),
@@ -127,7 +127,7 @@ fn of_state<'a>(operation: Op4, r: &mut Reader<'a>) -> Got<'a> {
         Op4::CreateSession => over::<CreateSession4Result>(r),
         Op4::Sequence => over::<Sequence4Result>(r),
         Op4::TestStateId => over::<TestStateId4Result>(r),
-        Op4::WantDelegation => over::<OpenDelegation4<'_>>(r),
+        Op4::WantDelegation => delegation(r),
         Op4::SetSsv => opaque(r),
         Op4::GetDirDelegation => {
             if r.u32()? != 0 {
@@ -173,6 +173,32 @@ fn of_state<'a>(operation: Op4, r: &mut Reader<'a>) -> Got<'a> {
         // All others have nothing.
         _ => Ok(None),
     }
+}
+
+/// An open, and what is delegated with it.
+fn opened<'a>(r: &mut Reader<'a>) -> Got<'a> {
+    over::<StateId4>(r)?;
+    over::<ChangeInfo4>(r)?;
+    fixed(r, 4)?;
+    over::<Bitmap4>(r)?;
+    delegation(r)
+}
+
+fn delegation<'a>(r: &mut Reader<'a>) -> Got<'a> {
+    // OPEN_DELEGATE_READ_ATTRS_DELEG and its like for writing (RFC 9754 §5.1), which Steadfast does not give.
+    const READ_ATTRIBUTES: u32 = 4;
+    const WRITE_ATTRIBUTES: u32 = 5;
+    let kind = r.clone().u32()?;
+    if !matches!(kind, READ_ATTRIBUTES | WRITE_ATTRIBUTES) {
+        return over::<OpenDelegation4<'_>>(r);
+    }
+    r.u32()?;
+    over::<StateId4>(r)?;
+    r.bool()?;
+    if kind == WRITE_ATTRIBUTES {
+        over::<SpaceLimit4>(r)?;
+    }
+    over::<Ace4<'_>>(r)
 }
 
 /// The entries of a directory.

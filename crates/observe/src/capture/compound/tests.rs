@@ -106,6 +106,37 @@ fn what_is_not_executed_is_not_told_and_the_unknown_ends_it() {
     assert_eq!((seen.len(), end), (2, (0, false)));
 }
 
+#[test]
+fn an_open_is_read_whatever_is_delegated() {
+    let stateid = words(&[1, 2, 3, 4]);
+    let who = words(&[0, 0, 1, 0]);
+    let delegated = [
+        words(&[0]),
+        [words(&[1]), stateid.clone(), words(&[0]), who.clone()].concat(),
+        [words(&[2]), stateid.clone(), words(&[0, 1, 0, 9]), who.clone()].concat(),
+        words(&[3, 1, 1]),
+        words(&[3, 0]),
+        // RFC 9754: delegations of attributes.
+        [words(&[4]), stateid.clone(), words(&[0]), who.clone()].concat(),
+        [words(&[5]), stateid.clone(), words(&[0, 1, 0, 9]), who].concat(),
+    ];
+    let mut call = compound(4, b"directory");
+    call.extend(words(&[Op4::Open as u32, 0, 1, 0, 0, 0, 4, 0x6161_6161, 0, 0, 4, 0x6262_6262]));
+    call.extend(words(&[Op4::GetFh as u32]));
+    let mut names = Names::default();
+    let call = CompoundCall::decode(&mut Reader::new(&call), &mut names).unwrap();
+    for delegated in delegated {
+        let mut reply = [head(0, 4), sequence_result(), words(&[Op4::PutFh as u32, 0])].concat();
+        reply.extend(words(&[Op4::Open as u32, 0]));
+        reply.extend([stateid.clone(), words(&[1, 0, 1, 0, 2, 0, 0])].concat());
+        reply.extend(&delegated);
+        reply.extend(words(&[Op4::GetFh as u32, 0, 4, 0x6363_6363]));
+        let (seen, end) = executed(&call, &reply, &mut names);
+        assert_eq!((seen.len(), end), (4, (0, true)), "{delegated:?}");
+        assert_eq!(names.file(Handle::of(b"cccc").file), Some("bbbb"));
+    }
+}
+
 /// Operations for which `wire` has no type, with arguments as the RFCs have them.
 #[test]
 fn operations_without_a_type_are_walked_over() {
@@ -163,7 +194,7 @@ fn operations_without_a_type_are_walked_over() {
             [
                 words(&[0, 0, 0, 9]),
                 stateid.clone(),
-                words(&[1, 0, 5, 1, 0, 5]),
+                words(&[0, 1, 0, 5, 0, 1, 0, 5]),
                 device,
                 words(&[1, 0]),
             ]

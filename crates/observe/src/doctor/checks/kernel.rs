@@ -206,6 +206,13 @@ fn dead(view: &View<'_>) -> Vec<Found> {
         .iter()
         .filter(|server| server.answered_s.is_none())
         .map(|server| {
+            if let Some(why) = &server.refusal {
+                let subject = server.address.ip().to_string();
+                let evidence = format!(
+                    "{subject} cannot be asked: {why}; a look-up asks the next one at once"
+                );
+                return Found::new(severity, &subject, server.waited_s, 2.0, evidence);
+            }
             let evidence = format!(
                 "{} said nothing within {:.0} s; a look-up waits up to {} s for it",
                 server.address.ip(),

@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "interface-carrier",
         title: "an interface loses its carrier",
-        threshold: "any change between the looks; an advice at > 10 a day since the start",
+        threshold: "a device: any change between the looks; an advice at > 10 a day since the start",
         source: "kernel documentation, ABI/testing/sysfs-class-net",
         action: "replace cable and transceiver; look at the switch's port",
         gain: "no outages of seconds",
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "network-load",
         title: "a link is loaded",
-        threshold: "≥ 40 % of its speed in one direction; warning from 60 % on",
+        threshold: "a device: ≥ 40 % of its speed in one direction; warning from 60 % on",
         source: "Legato (000), Network Load: 40 % continuously is noticed",
         action: "find the heaviest clients (finding one-sided-load), give them a local disk for files of their own, or use a \
                  faster link or two",
@@ -109,7 +109,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "network-bursts",
         title: "bursts fill a link",
-        threshold: "≥ 60 % of its speed within half a second, and < 40 % in the mean",
+        threshold: "a device: ≥ 60 % of its speed within half a second, and < 40 % in the mean",
         source: "Legato (000), Network Load: bursts over 60 % are noticed",
         action: "find the client (finding one-sided-load); a queue such as fq shares the link between clients",
         gain: "others do not wait for the burst",
@@ -183,6 +183,10 @@ fn carrier(view: &View<'_>) -> Vec<Found> {
         let changes = Count::of(before.carrier_changes, after.carrier_changes);
         let days = (view.after.uptime_s / 86_400.0).max(1.0);
         let a_day = changes.ever as f64 / days;
+        // Bridges and ends of containers lose their carrier whenever a container ends.
+        if !after.is_device {
+            return None;
+        }
         // An interface that is new has come up.
         let is_old = !before.counters.name.is_empty();
         let name = &after.counters.name;
@@ -290,7 +294,8 @@ fn loads<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Interface, f64)> {
         let sent = Count::of(before.counters.sent_bytes, after.counters.sent_bytes);
         // A new one's counters are of a longer time than the interval.
         let is_known = before.counters.name == after.counters.name;
-        let speed = after.speed_mbit.filter(|_| is_known)?;
+        // The speed of what is no device is invented: 10 Mbit/s for the end of a virtual machine.
+        let speed = after.speed_mbit.filter(|_| is_known && after.is_device)?;
         Some((after, used(received.now, sent.now, seconds, speed)))
     })
 }

@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "nfsd-threads",
         title: "calls wait for a thread of the kernel's server",
-        threshold: "> 10 % of the records waited",
+        threshold: "no thread was idle for > 10 % of what came",
         source: "kernel documentation, filesystems/nfs/knfsd-stats",
         action: "more threads: `rpc.nfsd N` (twice as many), and `threads=` in /etc/nfs.conf",
         gain: "the wait, as long as CPUs are idle",
@@ -95,7 +95,8 @@ pub(super) const ROWS: &[Row] = &[
         title: "the duplicate request cache is full",
         threshold: "replies left it before they were old, between the looks; an advice if since the start",
         source: "SGI (001): 1024 entries were exhausted at 930 calls/s",
-        action: "give the server memory, or slow down the client that changes most (`steadfast statistics --recent 1024`)",
+        action: "raise `reply_cache_bytes_max` of the configuration, or slow down the client that changes most \
+                 (`steadfast statistics --recent 1024`)",
         gain: "no change is executed twice when a client sends it again",
         settings: &[],
         check: reply_cache,
@@ -179,7 +180,8 @@ fn threads(view: &View<'_>) -> Vec<Found> {
     let share = Share::of(Count::of(before.1, after.1), Count::of(before.0, after.0), 1000);
     let Some(share) = share.filter(|share| share.ratio() > 0.1) else { return Vec::new() };
     let threads = view.after.nfsd.as_ref().map_or(0, |nfsd| nfsd.threads);
-    let evidence = format!("{}; there are {threads} threads", share.text(view, "records waited"));
+    let evidence =
+        format!("{}; there are {threads} threads", share.text(view, "found no idle thread"));
     vec![Found::new(share.severity(Severity::Warning), "knfsd", share.ratio(), 0.1, evidence)]
 }
 

@@ -1,7 +1,7 @@
 //! Protocols and sockets: what is lost above the interfaces.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
 
 use steadfast_sys::netlink::TcpState;
 
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "listen-overflows",
         title: "connections are refused: nobody accepts them in time",
-        threshold: "any between the looks; an advice if since the start",
+        threshold: "any between the looks; an advice if > 0.06 % of the connections since the start",
         source: "SGI (001), mount storms: 2000 mounts at once; listen(2)",
         action: "`steadfast tune net.core.somaxconn net.ipv4.tcp_max_syn_backlog`, and restart the server",
         gain: "mounts that need no second try after 1 s, 3 s, 7 s",
@@ -113,9 +113,11 @@ fn tcp(view: &View<'_>) -> Vec<Found> {
 
 fn peers(view: &View<'_>) -> Vec<Found> {
     let mut by_peer: BTreeMap<(IpAddr, bool), [Count; 4]> = BTreeMap::new();
+    // There may be 100,000.
+    let before: HashMap<(SocketAddr, SocketAddr), &TcpState> =
+        view.before.nfs_tcp.iter().map(|one| ((one.local, one.peer), one)).collect();
     for after in &view.after.nfs_tcp {
-        let is_same = |one: &&TcpState| one.local == after.local && one.peer == after.peer;
-        let before = view.before.nfs_tcp.iter().find(is_same);
+        let before = before.get(&(after.local, after.peer)).copied();
         let count = |of: fn(&TcpState) -> u64| Count::of(before.map_or(0, of), of(after));
         // Who has the port of NFS is the server.
         let is_client = after.local.port() == NFS_PORT;
@@ -133,15 +135,18 @@ fn peers(view: &View<'_>) -> Vec<Found> {
     let mut found: Vec<Found> = by_peer
         .into_iter()
         .filter_map(|((peer, is_client), [again, sent, out_of_order, received])| {
-            let sent = Share::of(again, sent, 200)?;
-            let came = Share::of(out_of_order, received, 200)?;
-            let worse = if sent.ratio() >= came.ratio() { sent } else { came };
+            let sent = Share::of(again, sent, 200);
+            let came = Share::of(out_of_order, received, 200);
+            let by_ratio = |one: &Share, other: &Share| one.ratio().total_cmp(&other.ratio());
+            let worse = sent.into_iter().chain(came).max_by(by_ratio)?;
             (worse.part >= 2 && worse.ratio() > CALLS_AGAIN_MAX).then(|| {
+                let parts = [(sent, "segments were sent again"), (came, "came out of order")];
+                let parts =
+                    parts.iter().filter_map(|(share, what)| Some(share.as_ref()?.text(view, what)));
                 let evidence = format!(
-                    "{} {peer}: {} and {}",
+                    "{} {peer}: {}",
                     if is_client { "client" } else { "server" },
-                    sent.text(view, "segments were sent again"),
-                    came.text(view, "came out of order")
+                    parts.collect::<Vec<_>>().join(" and ")
                 );
                 let severity = worse.severity(Severity::Warning);
                 Found::new(severity, &peer.to_string(), worse.ratio(), CALLS_AGAIN_MAX, evidence)
@@ -209,13 +214,15 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
 
 fn listening(view: &View<'_>) -> Vec<Found> {
     let drops = view.protocol("TcpExt.ListenDrops");
-    if drops.ever == 0 {
+    let accepted = view.protocol("Tcp.PassiveOpens").ever;
+    let part = drops.ever as f64 / accepted.saturating_add(drops.ever).max(1) as f64;
+    if drops.now == 0 && part <= PACKETS_LOST_MAX {
         return Vec::new();
     }
     let (severity, count, when) = if drops.now > 0 {
         (Severity::Warning, drops.now, view.interval())
     } else {
-        (Severity::Advice, drops.ever, "since the start".to_owned())
+        (Severity::Advice, drops.ever, format!("since the start ({})", percent(part)))
     };
     let evidence = format!("{count} connections were dropped before they were accepted {when}");
     vec![Found::new(severity, "", count as f64, 0.0, evidence)]

@@ -169,9 +169,9 @@ fn examined(before: &Texts, after: &Texts) -> Report {
     let root = tempfile::tempdir().expect("a directory");
     let sources = Sources { machine: Machine::at(root.path()), server: None, asks_names: false };
     before.write(root.path());
-    let first = facts(&sources);
+    let first = facts(&sources, false);
     after.write(root.path());
-    let second = facts(&sources);
+    let second = facts(&sources, true);
     judge(&first, &second, &[sample(&sources.machine)])
 }
 
@@ -232,10 +232,56 @@ fn what_is_wrong_in_the_texts_is_found() {
 fn what_is_not_there_is_named() {
     let root = tempfile::tempdir().expect("a directory");
     let sources = Sources { machine: Machine::at(root.path()), server: None, asks_names: true };
-    let facts = facts(&sources);
+    let facts = facts(&sources, true);
     for what in ["/proc/net/snmp", "/proc/stat", "/proc/self/mountstats", "/etc/resolv.conf"] {
         let unseen = facts.unseen.iter().find(|one| one.what == what).expect(what);
         assert_eq!(unseen.why, "not there");
     }
     assert_eq!(judge(&facts, &facts, &[]).findings, []);
+}
+
+#[test]
+fn only_the_second_look_asks_what_may_not_answer() {
+    let root = tempfile::tempdir().expect("a directory");
+    Texts::new(&mut Random(7)).write(root.path());
+    fs::create_dir_all(root.path().join("nonexistent/home")).expect("made");
+    fs::create_dir_all(root.path().join("etc")).expect("made");
+    // Nobody listens at this address of the test's own network.
+    fs::write(root.path().join("etc/resolv.conf"), "nameserver 127.0.0.89\n").expect("written");
+    let sources = Sources { machine: Machine::at(root.path()), server: None, asks_names: true };
+    let first = facts(&sources, false);
+    assert_eq!((first.mounts[0].ahead_s, first.name_servers.len()), (None, 0));
+    let second = facts(&sources, true);
+    let ahead_s = second.mounts[0].ahead_s.expect("an answer");
+    assert!((-60.0..=1.0).contains(&ahead_s), "{ahead_s}");
+    assert_eq!(second.name_servers.len(), 1);
+}
+
+#[test]
+fn a_machine_that_hides_its_uptime_has_no_huge_rates() {
+    let root = tempfile::tempdir().expect("a directory");
+    let sources = Sources { machine: Machine::at(root.path()), server: None, asks_names: false };
+    let mut random = Random(7);
+    let before = Texts::new(&mut random);
+    let look = |texts: &Texts| {
+        texts.write(root.path());
+        fs::remove_file(root.path().join("proc/uptime")).expect("removed");
+        facts(&sources, false)
+    };
+    let first = look(&before);
+    thread::sleep(Duration::from_millis(200));
+    let second = look(&before.pass(&mut random));
+    assert!(judge(&first, &second, &[]).seconds >= 0.2);
+}
+
+#[test]
+fn mounts_that_are_too_many_are_named() {
+    let root = tempfile::tempdir().expect("a directory");
+    let sources = Sources { machine: Machine::at(root.path()), server: None, asks_names: false };
+    fs::create_dir_all(root.path().join("proc/self")).expect("made");
+    for (lines, is_named) in [(LINES_MAX, false), (LINES_MAX + 1, true)] {
+        fs::write(root.path().join("proc/self/mountstats"), "\t\n".repeat(lines)).expect("written");
+        let facts = facts(&sources, false);
+        assert_eq!(facts.unseen.iter().any(|one| one.what == "some NFS mounts"), is_named);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::lines;
+use super::{lines, unescaped};
 
 /// The port of name servers.
 const DNS_PORT: u16 = 53;
@@ -77,7 +77,7 @@ pub fn exported(text: &str) -> Vec<Exported> {
         let (path, rest) = line.split_once('\t')?;
         let (client, options) = rest.trim_end().strip_suffix(')')?.split_once('(')?;
         Some(Exported {
-            path: path.to_owned(),
+            path: unescaped(path),
             client: client.to_owned(),
             options: options.to_owned(),
         })
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn exports_and_mounts_are_read() {
-        let text = "/srv\t*(rw,sync,wdelay,subtree_check,sec=sys)\nodd\n";
+        let text = "/srv\\040a\t*(rw,sync,wdelay,subtree_check,sec=sys)\nodd\n";
         let [one] = &exported(text)[..] else { panic!("one") };
-        assert_eq!((one.path.as_str(), one.client.as_str()), ("/srv", "*"));
+        assert_eq!((one.path.as_str(), one.client.as_str()), ("/srv a", "*"));
         assert!(one.has("subtree_check") && !one.has("async"));
         let text = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n23 1 0:5 / /run rw - tmpfs tmpfs rw\n";
         assert_eq!(mounted(text, "0:5").expect("one").kind, "tmpfs");

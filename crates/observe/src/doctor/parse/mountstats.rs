@@ -1,6 +1,6 @@
 //! `/proc/self/mountstats`: what the kernel's NFS client knows of each mount.
 
-use super::{lines, number, number_or_zero};
+use super::{lines, number, number_or_zero, unescaped};
 
 /// Kinds of operations of one mount that are read; NFSv4.2 has 76.
 const OPERATIONS_MAX: usize = 256;
@@ -288,8 +288,8 @@ fn head(line: &str) -> Option<NfsMount> {
     let kind = rest.split_whitespace().next()?;
     let is_nfs = matches!(kind, "nfs" | "nfs4");
     is_nfs.then(|| NfsMount {
-        device: device.to_owned(),
-        mount_point: mount_point.to_owned(),
+        device: unescaped(device),
+        mount_point: unescaped(mount_point),
         kind: kind.to_owned(),
         ..NfsMount::default()
     })
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "device proc mounted on /proc with fstype proc\n\
-device server:/home mounted on /home dir with fstype nfs4 statvers=1.1\n\
+device server:/home mounted on /home\\040dir with fstype nfs4 statvers=1.1\n\
 \topts:\trw,vers=4.2,rsize=1048576,wsize=1048576,hard,proto=tcp,timeo=600,local_lock=none\n\
 \tage:\t3600\n\
 \tcaps:\tcaps=0x3ffdf\n\

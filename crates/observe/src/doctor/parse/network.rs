@@ -178,16 +178,23 @@ pub fn neighbour_table_full(text: &str) -> u64 {
     all.filter_map(full).fold(0, u64::saturating_add)
 }
 
-/// Reads the counters of `/proc/fs/nfsd/pool_stats`: how many records came, and how many of them waited for
-/// a thread.
+/// Reads the counters of `/proc/fs/nfsd/pool_stats`: how often a connection had something for a thread, and how often
+/// none was idle then.
+///
+/// Kernels before 3.19 put only those in the queue that found no idle thread. Later ones put each in the queue, and
+/// then wake a thread if one is idle (Linux, `net/sunrpc/svc_xprt.c`, `svc_xprt_enqueue`).
 pub fn pool_stats(text: &str) -> (u64, u64) {
-    let mut sums = (0_u64, 0_u64);
+    let (mut arrived, mut queued, mut woken) = (0_u64, 0_u64, 0_u64);
     for line in lines(text).filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace().skip(1);
-        sums.0 = sums.0.saturating_add(number_or_zero(&mut words));
-        sums.1 = sums.1.saturating_add(number_or_zero(&mut words));
+        for sum in [&mut arrived, &mut queued, &mut woken] {
+            *sum = sum.saturating_add(number_or_zero(&mut words));
+        }
     }
-    sums
+    if arrived >= queued.saturating_add(woken) {
+        return (arrived, queued);
+    }
+    (queued, queued.saturating_sub(woken))
 }
 
 #[cfg(test)]
@@ -237,6 +244,12 @@ mod tests {
             "entries allocs table_fulls\n00000002 00000003 0000000a\n00000002 00000003 00000001\n";
         assert_eq!(neighbour_table_full(text), 11);
         assert_eq!(neighbour_table_full("entries\n1\n"), 0);
-        assert_eq!(pool_stats("# pool packets-arrived\n0 100 20 30 0\n1 50 5 6 0\n"), (150, 25));
+        let head = "# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n";
+        let stats = |lines: &str| pool_stats(&format!("{head}{lines}"));
+        // Linux 2.6 to 3.18, to 6.2, and since then: records and looks at connections are counted apart.
+        assert_eq!(stats("0 100 20 80 0\n1 50 5 45 0\n"), (150, 25));
+        assert_eq!(stats("0 100 100 80 0\n1 50 50 45 0\n"), (150, 25));
+        assert_eq!(stats("0 100 130 110 0\n1 50 60 55 0\n"), (190, 25));
+        assert_eq!(stats(""), (0, 0));
     }
 }

@@ -2,11 +2,17 @@
 //!
 //! In the background is a second process, which tells the first one when the mount stands. Exit status
 //! as mount(8) has it: 0 mounted, 1 a wrong option, 2 a wrong command line, 32 failed.
+//!
+//! `steadfast mount status` and `steadfast mount flush` ask processes that stay (`asking`): a share always has a
+//! colon in its name, so that these words are no share.
+
+mod asking;
+mod text;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +25,7 @@ use steadfast_mount::{Connected, Mounted, Options, Specification, Unmounter, con
 use steadfast_sys::process::Signals;
 
 use crate::logging;
+use asking::MountAction;
 
 /// The name under which mount(8) calls this program.
 pub(crate) const HELPER_NAME: &str = "mount.steadfast";
@@ -30,15 +37,21 @@ const LATER: &str = "later: ";
 const RETRY: Duration = Duration::from_secs(2);
 const USAGE: u8 = 1;
 const FAILED: u8 = 32;
+/// Of a question about mounts.
+const ASKED_FAILED: u8 = 1;
 
 /// Exit status: 0 mounted, 1 a wrong option, 2 a wrong command line, 32 failed.
 #[derive(Clone, Debug, Default, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct MountArguments {
+    #[command(subcommand)]
+    action: Option<MountAction>,
     /// What to mount: the server, a colon, and the path of a share or below one.
-    #[arg(value_name = "SERVER:/SHARE")]
-    source: String,
+    #[arg(value_name = "SERVER:/SHARE", required = true)]
+    source: Option<String>,
     /// Where to.
-    directory: PathBuf,
+    #[arg(required = true)]
+    directory: Option<PathBuf>,
     /// Options as in nfs(5), separated by commas: docs/mount.md has the list.
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
@@ -95,13 +108,21 @@ fn helper_arguments(
     }
     let [source, directory] = <[OsString; 2]>::try_from(places)
         .map_err(|_| format!("usage: {HELPER_NAME} SERVER:/SHARE DIR [-fv] [-o OPTIONS]"))?;
-    arguments.source = source.into_string().map_err(|_| "the share's path must be UTF-8")?;
-    arguments.directory = directory.into();
+    arguments.source = Some(source.into_string().map_err(|_| "the share's path must be UTF-8")?);
+    arguments.directory = Some(directory.into());
     Ok((!is_fake).then_some(arguments))
 }
 
 pub(crate) fn run(arguments: &MountArguments) -> ExitCode {
-    let parsed = Specification::parse(&arguments.source).map_err(|error| error.to_string());
+    if let Some(action) = &arguments.action {
+        let outcome = asking::run(action);
+        return outcome.unwrap_or_else(|error| told(ASKED_FAILED, &format!("{error:#}")));
+    }
+    // Without an action both are there: clap and `helper_arguments` see to that.
+    let (Some(source), Some(directory)) = (&arguments.source, &arguments.directory) else {
+        return told(USAGE, "say what to mount, and where to: SERVER:/SHARE DIR");
+    };
+    let parsed = Specification::parse(source).map_err(|error| error.to_string());
     let parsed = parsed.and_then(|what| {
         let options = Options::parse(&arguments.options.join(","));
         options.map(|options| (what, options)).map_err(|error| error.to_string())
@@ -111,9 +132,9 @@ pub(crate) fn run(arguments: &MountArguments) -> ExitCode {
         Err(why) => return told(USAGE, &why),
     };
     let outcome = if arguments.foreground {
-        in_foreground(arguments, &what, &options)
+        in_foreground(arguments, (source, directory), &what, &options)
     } else {
-        in_background(arguments)
+        in_background(arguments, (source, directory))
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -130,7 +151,7 @@ fn told(status: u8, why: &str) -> ExitCode {
 }
 
 /// Starts the process that stays; true once the mount stands.
-fn in_background(arguments: &MountArguments) -> Result<bool> {
+fn in_background(arguments: &MountArguments, (source, directory): (&str, &Path)) -> Result<bool> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     // Whatever name this program was called by.
@@ -139,7 +160,7 @@ fn in_background(arguments: &MountArguments) -> Result<bool> {
         command.arg("-o").arg(options);
     }
     command.args((0..arguments.verbose).map(|_| "-v"));
-    command.arg("--").arg(&arguments.source).arg(&arguments.directory);
+    command.arg("--").arg(source).arg(directory);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start the background process")?;
     // Through pipes, so that the process that stays keeps neither terminal nor file of its caller.
@@ -171,6 +192,7 @@ fn in_background(arguments: &MountArguments) -> Result<bool> {
 
 fn in_foreground(
     arguments: &MountArguments,
+    (source, directory): (&str, &Path),
     what: &Specification,
     options: &Options,
 ) -> Result<bool> {
@@ -184,13 +206,13 @@ fn in_foreground(
     // In the background there is the journal, or nobody to log to.
     logging::start(target, None, arguments.verbose)
         .or_else(|error| if arguments.ready { Ok(()) } else { Err(error) })?;
-    let directory = arguments.directory.canonicalize();
-    let directory = directory.with_context(|| format!("{}", arguments.directory.display()))?;
+    let found = directory.canonicalize();
+    let directory = &found.with_context(|| format!("{}", directory.display()))?;
     let mut is_told = !arguments.ready;
     let Some(connected) = connect_in_time(what, options, &signals, &mut is_told)? else {
         return Ok(false);
     };
-    let mounted = Mounted::mount(connected, &arguments.source, &directory, options)
+    let mounted = Mounted::mount(connected, source, directory, options)
         .with_context(|| format!("cannot mount at {}", directory.display()))?;
     let unmounter = mounted.unmounter();
     thread::Builder::new()
@@ -279,7 +301,7 @@ mod tests {
     #[test]
     fn mount_8_is_understood() {
         let arguments = helper(&["h:/s", "/mnt", "-sv", "-o", "ro,nolock"]).unwrap().unwrap();
-        assert_eq!((arguments.source.as_str(), arguments.verbose), ("h:/s", 1));
+        assert_eq!((arguments.source.as_deref(), arguments.verbose), (Some("h:/s"), 1));
         assert_eq!(arguments.options, ["ro,nolock"]);
         assert!(helper(&["h:/s", "/mnt", "-f"]).unwrap().is_none());
         assert!(helper(&["h:/s", "/mnt", "-t", "fuse.steadfast", "-n"]).unwrap().is_some());

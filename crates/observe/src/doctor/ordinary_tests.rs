@@ -1,0 +1,123 @@
+//! Unit: ordinary machines that look odd. What is normal there is no finding, and what is wrong is found all the same.
+
+use super::*;
+
+fn found(case: &Case, id: &str) -> Vec<super::super::Finding> {
+    case.report().findings.into_iter().filter(|one| one.id == id).collect()
+}
+
+#[test]
+fn several_connections_that_are_made_again_once_are_no_fault() {
+    let mut case = healthy(1);
+    let one = case.before.mounts[0].counters.transports[0].clone();
+    case.before.mounts[0].counters.transports = vec![one.clone(); 4];
+    let again = Transport { connects: one.connects + 1, ..one.clone() };
+    case.mount().transports = vec![again; 4];
+    assert!(!case.has("reconnects"), "after an idle time, with nconnect=4");
+    case.mount().transports[2].connects = one.connects + 2;
+    assert!(case.has("reconnects"));
+}
+
+#[test]
+fn what_is_no_device_has_neither_speed_nor_carrier() {
+    let mut case = healthy(1);
+    case.interface().carrier_changes += 2;
+    case.before.interfaces[0].speed_mbit = Some(10);
+    case.interface().speed_mbit = Some(10);
+    case.interface().counters.sent_bytes =
+        case.before.interfaces[0].counters.sent_bytes + 8_000_000;
+    let of = |case: &Case| {
+        let ids = ["interface-carrier", "network-load", "network-bursts", "interface-slow"];
+        ids.into_iter().filter(|id| case.has(id)).count()
+    };
+    assert_eq!(of(&case), 3, "{:?}", case.report().findings);
+    // A bridge of containers, the end of a virtual machine.
+    case.interface().is_device = false;
+    assert_eq!(of(&case), 0, "{:?}", case.report().findings);
+}
+
+#[test]
+fn a_peer_is_judged_by_the_direction_that_has_segments() {
+    let mut case = healthy(1);
+    let connection = TcpState {
+        local: "10.0.0.1:2049".parse().expect("one"),
+        peer: "10.0.0.9:900".parse().expect("one"),
+        retransmitted: 300,
+        sent: 1000,
+        out_of_order: 0,
+        received: 50,
+        round_trip_us: 200,
+    };
+    case.after.nfs_tcp.push(connection);
+    let found = found(&case, "peer-loss");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].subject, "10.0.0.9");
+    assert!(!found[0].evidence.contains("out of order"), "{}", found[0].evidence);
+}
+
+#[test]
+fn a_connection_that_was_dropped_long_ago_is_no_finding_among_many() {
+    let mut case = healthy(1);
+    for facts in [&mut case.before, &mut case.after] {
+        facts.protocols.insert("TcpExt.ListenDrops".to_owned(), 5);
+        facts.protocols.insert("Tcp.PassiveOpens".to_owned(), 100_000);
+    }
+    assert!(!case.has("listen-overflows"));
+    for facts in [&mut case.before, &mut case.after] {
+        facts.protocols.insert("TcpExt.ListenDrops".to_owned(), 500);
+    }
+    let long_past = found(&case, "listen-overflows");
+    assert_eq!(long_past.first().map(|one| one.severity), Some(Severity::Advice));
+    case.add("TcpExt.ListenDrops", 1);
+    let now = found(&case, "listen-overflows");
+    assert_eq!(now.first().map(|one| one.severity), Some(Severity::Warning));
+}
+
+#[test]
+fn nobody_waits_for_a_name_server_that_refuses() {
+    let mut case = healthy(1);
+    let server = &mut case.after.name_servers[0];
+    server.answered_s = None;
+    server.waited_s = 0.001;
+    server.timeout_s = 0;
+    server.refusal = Some("connection refused".to_owned());
+    let found = found(&case, "name-server-dead");
+    let evidence = &found[0].evidence;
+    assert!(evidence.contains("connection refused") && !evidence.contains(" 2 s"), "{evidence}");
+}
+
+#[test]
+fn hundreds_of_mounts_make_a_report_that_can_be_read() {
+    let mut case = healthy(1);
+    case.mount().options = "rw,soft,proto=tcp,rsize=1048576,wsize=1048576".to_owned();
+    let one = case.after.mounts[0].clone();
+    for number in 0..300 {
+        let mut more = one.clone();
+        more.counters.mount_point = format!("/pods/{number}");
+        case.after.mounts.push(more);
+    }
+    let report = case.report();
+    assert_eq!(found(&case, "mount-soft").len(), 301, "programs get all");
+    let text = report.text();
+    assert_eq!(text.matches("[mount-soft]\n").count(), 10, "{text}");
+    assert!(text.contains("291 more of [mount-soft]"), "{text}");
+}
+
+#[test]
+fn flash_that_is_busy_and_fast_is_no_limit() {
+    let mut case = healthy(1);
+    let before = case.before.disks[0].counters.clone();
+    let disk = case.disk();
+    // 20,000 operations a second, four at a time, of 0.2 ms each.
+    disk.is_rotational = false;
+    disk.counters.reads = before.reads + 100_000;
+    disk.counters.read_ms = before.read_ms + 20_000;
+    disk.counters.busy_ms = before.busy_ms + 5000;
+    disk.counters.queue_ms = before.queue_ms + 20_000;
+    for id in ["disk-busy", "cpu-will-not-help", "network-will-not-help"] {
+        assert!(!case.has(id), "{id}: {:?}", case.report().findings);
+    }
+    let disk = case.disk();
+    disk.counters.reads = before.reads + 5000;
+    assert!(case.has("disk-busy"), "{:?}", case.report().findings);
+}
