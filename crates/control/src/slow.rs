@@ -55,7 +55,7 @@ pub struct SlowCall {
     pub is_error: bool,
     /// Of a COMPOUND: its first operations, as far as they were executed.
     pub operations: Vec<String>,
-    /// Of a COMPOUND: the operation that first came to where it might wait.
+    /// Of a COMPOUND that came to where it might wait: the operation that took longest from there on.
     pub waited_in: Option<String>,
     /// Address of the client, without its port.
     pub client: String,
@@ -63,9 +63,10 @@ pub struct SlowCall {
     pub transport: String,
     /// As which user it acted, after squashing; none if it did not come so far.
     pub uid: Option<u32>,
-    /// The path of the share.
+    /// The path of the share, written as [`SlowCall::path`].
     pub share: Option<String>,
-    /// The path of its file, or of the last of several, if it is known.
+    /// The path of its file, or of the last of several, if it is known. White space, control characters, `%` and
+    /// bytes that are no UTF-8 are written as `%` and two hexadecimal digits.
     pub path: Option<String>,
     /// That file's handle in the share's storage, in hexadecimal digits.
     pub file: Option<String>,

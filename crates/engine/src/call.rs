@@ -56,6 +56,8 @@ pub(crate) struct Call<'a> {
     pub(crate) op: Op,
     /// What it is about, for who tells why it was slow.
     pub(crate) subject: CallSubject,
+    /// Whether it repeats a call that the duplicate request cache, or a slot, knows.
+    pub(crate) is_repeat: bool,
     pub(crate) promises: Promises,
     /// What is left of a COMPOUND that waits for its storage.
     pub(crate) suspended: Option<Suspended>,
@@ -244,10 +246,16 @@ impl<'a> Call<'a> {
         if self.host.take_put_off().is_none() {
             match self.ask_cache(&key, reply) {
                 Admission::New => {}
-                Admission::Replayed => return Some(Outcome::Replayed),
+                Admission::Replayed => {
+                    self.is_repeat = true;
+                    return Some(Outcome::Replayed);
+                }
                 Admission::InProgress
                 | Admission::InProgressElsewhere(_)
-                | Admission::DependsOn(_) => return Some(Outcome::Silent),
+                | Admission::DependsOn(_) => {
+                    self.is_repeat = true;
+                    return Some(Outcome::Silent);
+                }
             }
         }
         let connection = self.peer.connection();

@@ -114,12 +114,14 @@ impl Engine {
             wait: CallWait::default(),
             op: Op { operation: &row.operation, used: None },
             subject: CallSubject::default(),
+            is_repeat: false,
             promises: Promises::of_result(result_at),
             suspended: None,
             ended_run: None,
         };
         let outcome = run(row, &mut call, &arguments, start, reply);
         reply.subject = call.subject;
+        reply.facts.is_repeat = call.is_repeat;
         self.shared.send_effects(now_ms);
         match outcome {
             Outcome::Done => self.finish(call, start, now_ms, reply),

@@ -16,6 +16,8 @@ pub struct CallFacts {
     pub operation: OperationId,
     /// Whether the reply is a failure, of RPC or of the procedure.
     pub is_error: bool,
+    /// Whether it repeats a call that is known: it was not executed again.
+    pub is_repeat: bool,
     /// Of a COMPOUND: what it was made of, as far as it was executed.
     pub operations: CompoundOperations,
 }
@@ -26,6 +28,7 @@ impl Default for CallFacts {
             xid: 0,
             operation: OperationId::OTHER,
             is_error: false,
+            is_repeat: false,
             operations: CompoundOperations::default(),
         }
     }

@@ -166,7 +166,6 @@ impl Node {
         Ok(self.volume.present(&stat, &self.handle))
     }
 
-    /// Whether the cache it belongs to counts with this budget.
     /// Where it is, as the kernel has it in memory; `None` if it was removed.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         let link = format!("/proc/self/fd/{}", self.path.as_fd().as_raw_fd());
@@ -175,6 +174,7 @@ impl Node {
         is_there.then(|| PathBuf::from(OsString::from_vec(path)))
     }
 
+    /// Whether the cache it belongs to counts with this budget.
     pub(crate) fn has_budget(&self, budget: &Arc<Budget>) -> bool {
         Arc::ptr_eq(&self.budget, budget)
     }

@@ -521,6 +521,9 @@ impl Executor {
             Ok(Verdict::PutOff(_) | Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
         };
         context.counters.operations.note_executed(&executed, record.len(), bytes_out);
+        if executed.facts.is_repeat && matches!(verdict, Ok(Verdict::Silent)) {
+            context.counters.operations.note_unanswered_repeat(&executed, peer, &context.shared);
+        }
         if let Some(complaint) = reply.complaint.take() {
             // Each has a bound of its own: none hides another.
             let kind = match complaint {

@@ -99,6 +99,8 @@ pub struct ParkedReply {
 pub(crate) struct Flushers {
     by_domain: RwLock<HashMap<FlushDomain, Arc<Flusher>>>,
     failures: AtomicU64,
+    /// Calls in all queues, told a moment late.
+    waiting: AtomicU64,
     /// Of all flushers' threads.
     pub(crate) counters: CounterSets,
 }
@@ -118,6 +120,11 @@ impl Flushers {
             .entry(domain)
             .or_insert_with(|| Arc::new(Flusher::new(domain, Arc::downgrade(shared))));
         Arc::clone(flusher)
+    }
+
+    /// Calls that wait for a flush to begin, without a lock of theirs: for who sends replies.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Flushes done, and calls that wait now.
@@ -218,7 +225,10 @@ impl Flusher {
         shared: &Arc<Shared>,
     ) -> bool {
         let mut queue = self.queue.lock();
+        let before = queue.calls.len();
         queue.calls.extend(calls);
+        let came = queue.calls.len().saturating_sub(before) as u64;
+        shared.flushers.waiting.fetch_add(came, Ordering::Relaxed);
         let is_full = queue.calls.len() >= shared.options.parked_calls_max;
         if queue.idle > 0 {
             drop(queue);
@@ -240,6 +250,7 @@ impl Flusher {
                     // With one thread at least, the calls are merely late.
                     if queue.threads.is_empty() {
                         let calls = std::mem::take(&mut queue.calls);
+                        shared.flushers.waiting.fetch_sub(calls.len() as u64, Ordering::Relaxed);
                         drop(queue);
                         self.settle_all(calls, shared, &mut ReplySender::new(shared));
                         return false;
@@ -280,6 +291,7 @@ impl Flusher {
             self.space.notify_all();
             drop(queue);
             let Some(shared) = self.shared.upgrade() else { return };
+            shared.flushers.waiting.fetch_sub(calls.len() as u64, Ordering::Relaxed);
             self.settle_all(calls, &shared, &mut sender);
         }
     }

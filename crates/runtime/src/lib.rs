@@ -50,5 +50,6 @@ pub use server::Server;
 pub use service::Service;
 pub use statistics::{
     CallStage, CallSurroundings, CompoundStatistics, Latencies, LatencyBucket, OperationStatistics,
-    RecordedCall, SlowCall, StageTimes, Statistics,
+    RecordedCall, SlowCall, StageTimes, Statistics, TOP_FOCUS_MAX, TopOperation, TopRow, TopTable,
+    TopTables, TopWindow,
 };

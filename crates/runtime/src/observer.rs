@@ -1,13 +1,15 @@
 //! Reading what a running server counts.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::statistics::{
-    CompoundStatistics, OperationStatistics, RecordedCall, SlowCall, Statistics,
+    CompoundStatistics, OperationStatistics, RecordedCall, SlowCall, Statistics, TopWindow,
+    take_top,
 };
 
 /// Reads a server's statistics, from any thread; nobody who serves calls waits for it. It keeps
@@ -90,6 +92,16 @@ impl Observer {
         let mut calls: Vec<_> = records.map(|call| SlowCall::new(&call, start_unix_ns)).collect();
         calls.sort_by_key(|call| std::cmp::Reverse(call.latency_ns));
         calls
+    }
+
+    /// What was called since the last time that this was asked, and counts on for so long: nothing is counted
+    /// unless somebody has asked. At most [`crate::TOP_FOCUS_MAX`] clients have tables of their own from now on.
+    pub fn take_top(&self, focus: &[IpAddr], counts_for: Duration) -> TopWindow {
+        let until_ns = self.shared.stamp_ns().saturating_add(counts_for.as_nanos() as u64);
+        let mut sets: Vec<_> = self.pools.iter().flat_map(|pool| pool.counters.all()).collect();
+        sets.extend(self.shared.flushers.counters.all());
+        let counters = sets.iter().map(|set| &set.operations.top);
+        take_top(counters, focus, until_ns, &self.shared.top_room)
     }
 
     /// When the stamps' clock began. It is not kept to the time of day: this is good for the time since then.

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use common::*;
+use steadfast_engine::CompoundOperation;
 use steadfast_runtime::{CallStage, ServerOptions, SlowCall};
 
 /// How long the stage lasts: far longer than what a busy machine adds to others.
@@ -67,6 +68,50 @@ fn a_call_that_said_it_may_wait_is_in_the_file_system() {
         client.receive();
         assert_slow(&recorded(&fixture, SLOW), CallStage::FileSystem);
     }
+}
+
+#[test]
+fn a_compound_names_its_slowest_operation() {
+    let fixture = one_seat();
+    let mut client = fixture.connect();
+    client.send(1, b'Q', b"");
+    fixture.toy.gate.wait_for_guests(1);
+    std::thread::sleep(SLOW);
+    fixture.toy.gate.open();
+    client.receive();
+    let call = recorded(&fixture, SLOW);
+    assert_slow(&call, CallStage::FileSystem);
+    // Not the first, which said that it may wait.
+    assert_eq!(call.waited_in, CompoundOperation::all().nth(2));
+}
+
+#[test]
+fn calls_that_wait_for_a_flush_are_counted_where_another_is_slow() {
+    let fixture =
+        start(ServerOptions { seats_per_pool: 1, sample_one_in: 0, flush_threads: 1, ..options() });
+    let mut client = fixture.connect();
+    client.send(1, b'p', &[0, 1]);
+    fixture.toy.flush_gate.wait_for_guests(1);
+    for number in 2..5 {
+        client.send(number, b'p', &[0, 1]);
+    }
+    wait_until(|| fixture.server.statistics().parked_now == 3);
+    client.send(9, b'K', b"");
+    fixture.toy.gate.wait_for_guests(1);
+    std::thread::sleep(SLOW);
+    fixture.toy.gate.open();
+    client.receive();
+    assert_eq!(recorded(&fixture, SLOW).surroundings.parked, 3);
+    fixture.toy.flush_gate.open();
+    client.receive_many(4);
+    // None waits any more when this one is executed for 200 ms.
+    client.call(10, b'o', &[200]);
+    let observer = fixture.server.observer();
+    let last = || {
+        let calls = observer.slow_calls().into_iter();
+        calls.filter(|call| call.surroundings.parked == 0).max_by_key(|call| call.latency_ns)
+    };
+    wait_until(|| last().is_some_and(|call| call.latency_ns >= 200_000_000));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod reading;
 mod recorder;
 mod slowest;
 mod timing;
+mod top;
 
 pub(crate) use operations::{Client, OperationCounters};
 pub use reading::{
@@ -20,6 +21,9 @@ pub use reading::{
 pub use slowest::{CallStage, CallSurroundings};
 pub(crate) use slowest::{Ends, Slowest};
 pub(crate) use timing::{Arrival, Executed, Sampler, StageClock, Waited};
+
+pub use top::{TOP_FOCUS_MAX, TopOperation, TopRow, TopTable, TopTables, TopWindow};
+pub(crate) use top::{TopRoom, take as take_top};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -12,12 +12,12 @@ use crossbeam_utils::CachePadded;
 use steadfast_engine::{CompoundOperation, OperationId, Peer, Transport};
 
 use super::Counter;
-use super::Statistics;
 use super::histogram::{Histogram, bucket_of};
 use super::reading::{CompoundStatistics, OperationStatistics, StageTimes};
 use super::recorder::{CallRecord, Ring};
 use super::slowest::{CallSurroundings, Ends, SlowRecord, Slowest, stages};
 use super::timing::{Arrival, Executed};
+use super::top::TopCounters;
 use crate::batch::Answered;
 use crate::shared::Shared;
 
@@ -96,6 +96,7 @@ pub(crate) struct OperationCounters {
     parts: [OnceLock<Box<CachePadded<PartCell>>>; CompoundOperation::COUNT],
     ring: Ring,
     slowest: Arc<Slowest>,
+    pub(crate) top: TopCounters,
 }
 
 impl Default for OperationCounters {
@@ -105,6 +106,7 @@ impl Default for OperationCounters {
             parts: [const { OnceLock::new() }; CompoundOperation::COUNT],
             ring: Ring::default(),
             slowest: Arc::default(),
+            top: TopCounters::default(),
         }
     }
 }
@@ -168,6 +170,14 @@ impl OperationCounters {
         }
     }
 
+    /// A call repeats another one, and gets no reply of its own.
+    #[cold]
+    pub(crate) fn note_unanswered_repeat(&self, executed: &Executed, peer: &Peer, shared: &Shared) {
+        if let Some(mut top) = self.top.begin(executed.ended_ns, &shared.top_room) {
+            top.note(peer.address.ip(), &executed.facts, &executed.subject, None);
+        }
+    }
+
     /// A call that was executed before has its reply.
     pub(crate) fn note_reply(&self, operation: OperationId, is_error: bool, bytes_out: usize) {
         if let Some(cell) = self.cell(operation) {
@@ -190,12 +200,19 @@ impl OperationCounters {
         let is_slow = is_slow(latency_ns, shared);
         // Calls of one operation often follow each other: they are counted at once.
         let (mut operation, mut calls) = (OperationId::OTHER, 0);
+        let mut top = self.top.begin(sent_ns, &shared.top_room);
         for Answered { index, executed } in answered {
             if executed.facts.operation != operation {
                 self.note_latency(operation, latency_ns, calls);
                 (operation, calls) = (executed.facts.operation, 0);
             }
             calls += 1;
+            if let Some(top) = &mut top
+                && let Some(client) = client(index)
+            {
+                let address = client.address.ip();
+                top.note(address, &executed.facts, &executed.subject, Some(latency_ns));
+            }
             if (executed.is_sampled || is_slow)
                 && let Some(client) = client(index)
             {
@@ -220,6 +237,10 @@ impl OperationCounters {
         shared: &Shared,
     ) {
         let latency_ns = sent.sent_ns.saturating_sub(arrival.received_ns);
+        if let Some(mut top) = self.top.begin(sent.sent_ns, &shared.top_room) {
+            let address = client.address.ip();
+            top.note(address, &executed.facts, &executed.subject, Some(latency_ns));
+        }
         if executed.is_sampled || is_slow(latency_ns, shared) {
             self.record(arrival, executed, sent, client);
         }
@@ -253,8 +274,6 @@ impl OperationCounters {
         let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
         let during = Duration::from_nanos(latency_ns);
         let log = shared.intent_log.as_ref().map(|log| log.activity(during)).unwrap_or_default();
-        let mut counted = Statistics::default();
-        shared.flushers.add_to(&mut counted);
         let record = SlowRecord {
             facts: executed.facts,
             subject: executed.subject,
@@ -265,7 +284,7 @@ impl OperationCounters {
             stages_ns: stages(arrival, executed, sent),
             surroundings: CallSurroundings {
                 log,
-                parked: counted.parked_now,
+                parked: shared.flushers.waiting(),
                 waiting_bytes: shared.waiting.bytes.load(Ordering::Relaxed) as u64,
             },
         };

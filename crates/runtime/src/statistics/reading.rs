@@ -145,7 +145,7 @@ pub struct SlowCall {
     pub is_error: bool,
     /// Of a COMPOUND: the operations that were executed, as far as they are kept.
     pub operations: CompoundOperations,
-    /// Of a COMPOUND: the operation that first came to where it might wait, if one did.
+    /// Of a COMPOUND that came to where it might wait: the operation that took longest from there on.
     pub waited_in: Option<CompoundOperation>,
     /// What it was about.
     pub subject: CallSubject,

@@ -4,10 +4,10 @@
 //! not slow costs one comparison of its latency. A call that is slow is compared with the fastest one kept of
 //! its operation and minute, without a lock; only who is slower takes the lock.
 //!
-//! Memory: at most [`CALLS_A_MINUTE`] calls of about 300 bytes for each operation and minute, for [`MINUTES`]
-//! minutes: 48 KiB for an operation whose calls are slow all the time.
+//! Memory: at most [`CALLS_A_MINUTE`] calls of at most [`RECORD_BYTES_MAX`] for each operation and minute, for
+//! [`MINUTES`] minutes: 50 KiB for an operation whose calls are slow all the time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -141,7 +141,7 @@ pub struct CallSurroundings {
 pub(crate) struct SlowRecord {
     pub(crate) facts: CallFacts,
     pub(crate) subject: CallSubject,
-    /// Of a COMPOUND: the operation that first came to where it might wait.
+    /// Of a COMPOUND that came to where it might wait: the operation that took longest from there on.
     pub(crate) waited_in: Option<CompoundOperation>,
     pub(crate) client: Client,
     /// By the stamps' clock.
@@ -157,6 +157,10 @@ impl SlowRecord {
     }
 }
 
+/// A record is no larger.
+const RECORD_BYTES_MAX: usize = 320;
+const _: () = assert!(size_of::<SlowRecord>() <= RECORD_BYTES_MAX);
+
 #[derive(Debug)]
 struct Minute {
     number: u64,
@@ -168,14 +172,15 @@ struct Minute {
 pub(crate) struct Slowest {
     /// By operation: a minute, and above which latency a call of it is kept.
     thresholds: [AtomicU64; OperationId::COUNT],
-    minutes: Mutex<BTreeMap<usize, VecDeque<Minute>>>,
+    /// By operation: what is kept, the oldest minute first. Who reads copies one operation at a time.
+    minutes: [Mutex<VecDeque<Minute>>; OperationId::COUNT],
 }
 
 impl Default for Slowest {
     fn default() -> Self {
         Self {
             thresholds: [const { AtomicU64::new(0) }; OperationId::COUNT],
-            minutes: Mutex::default(),
+            minutes: [const { Mutex::new(VecDeque::new()) }; OperationId::COUNT],
         }
     }
 }
@@ -207,8 +212,8 @@ impl Slowest {
     pub(crate) fn keep(&self, record: &SlowRecord, at_ns: u64) {
         let index = record.facts.operation.index();
         let number = minute_of(at_ns);
-        let mut minutes = self.minutes.lock();
-        let of_operation = minutes.entry(index).or_default();
+        let Some(of_operation) = self.minutes.get(index) else { return };
+        let mut of_operation = of_operation.lock();
         while of_operation.front().is_some_and(|minute| minute.number + MINUTES <= number) {
             of_operation.pop_front();
         }
@@ -240,9 +245,13 @@ impl Slowest {
     /// What is kept of the last minutes.
     pub(crate) fn read(&self, now_ns: u64) -> Vec<SlowRecord> {
         let now = minute_of(now_ns);
-        let minutes = self.minutes.lock();
-        let recent = minutes.values().flatten().filter(|minute| minute.number + MINUTES > now);
-        recent.flat_map(|minute| minute.calls.iter().copied()).collect()
+        let mut records = Vec::new();
+        for of_operation in &self.minutes {
+            let minutes = of_operation.lock();
+            let recent = minutes.iter().filter(|minute| minute.number + MINUTES > now);
+            records.extend(recent.flat_map(|minute| minute.calls.iter().copied()));
+        }
+        records
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Executed {
     pub(crate) begun_ns: u64,
     /// When it came to where it might wait, and lent its seat; 0 if it did not.
     pub(crate) lent_ns: u64,
-    /// Of a COMPOUND: in which operation that was.
+    /// Of a COMPOUND: the operation that took longest from then on.
     pub(crate) waited_in: Option<CompoundOperation>,
     pub(crate) ended_ns: u64,
     /// When what it has to flush was stable, if it waits for the log after that; 0 if it does not.

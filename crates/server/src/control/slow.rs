@@ -6,10 +6,12 @@ use steadfast_control::slow::{
     CALLS_MAX, CALLS_USUAL, SlowCall, SlowFilter, SlowReport, SlowStage, VERSION,
 };
 use steadfast_control::statistics::unix_time;
-use steadfast_engine::{Engine, Transport};
+use steadfast_engine::{Engine, ShareId, Transport};
 use steadfast_runtime::{self as runtime, Observer};
+use steadfast_vfs::StorageHandle;
 
 use super::clients::hexadecimal;
+use crate::written_name::written_path;
 
 /// What was asked for of the slowest calls.
 pub(super) fn slow(observer: &Observer, engine: &Engine, filter: &SlowFilter) -> SlowReport {
@@ -42,19 +44,24 @@ fn is_of(call: &runtime::SlowCall, name: &str) -> bool {
         || call.operations.iter().any(|one| one.name().eq_ignore_ascii_case(name))
 }
 
+/// The path of a file, as one word, if it is known without a look at the disk.
+pub(super) fn path_of(engine: &Engine, share: ShareId, file: &StorageHandle) -> Option<String> {
+    let exports = engine.exports();
+    let export = exports.by_id(share)?;
+    let below = export.storage.opened()?.known_path(file)?;
+    let share = Path::new(export.share.path.as_ref());
+    // Joined with nothing, a path gets a slash at its end.
+    let is_root = below.as_os_str().is_empty();
+    let path = if is_root { share.to_owned() } else { share.join(below) };
+    Some(written_path(&path))
+}
+
 fn told(call: &runtime::SlowCall, engine: &Engine) -> SlowCall {
     let name = call.operation.name();
     let exports = engine.exports();
     let export = call.subject.share.and_then(|share| exports.by_id(share));
     let file = call.subject.file.as_ref();
-    let path = export.zip(file).and_then(|(export, file)| {
-        let below = export.storage.opened()?.known_path(file)?;
-        let share = Path::new(export.share.path.as_ref());
-        // Joined with nothing, a path gets a slash at its end.
-        let is_root = below.as_os_str().is_empty();
-        let path = if is_root { share.to_owned() } else { share.join(below) };
-        Some(path.display().to_string())
-    });
+    let path = call.subject.share.zip(file).and_then(|(share, file)| path_of(engine, share, file));
     let surroundings = &call.surroundings;
     SlowCall {
         xid: call.xid,
@@ -70,7 +77,7 @@ fn told(call: &runtime::SlowCall, engine: &Engine) -> SlowCall {
             Transport::Udp => "udp".to_owned(),
         },
         uid: call.subject.uid,
-        share: export.map(|export| export.share.path.to_string()),
+        share: export.map(|export| written_path(Path::new(export.share.path.as_ref()))),
         path,
         file: file.map(|file| hexadecimal(file.as_bytes())),
         received_unix_us: call.received_unix_ns / 1000,
