@@ -17,6 +17,7 @@ use crate::doctor_command;
 use crate::journal_commands::JournalArguments;
 use crate::mount_command;
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
+use crate::top_command;
 use crate::tune_command;
 
 /// Where the configuration is looked for when nobody says where it is.
@@ -67,6 +68,11 @@ pub(crate) enum Command {
     ///
     /// Exit status: 0 told, 1 no server could be asked, 2 wrong usage.
     Slow(SlowArguments),
+    /// Show what a running server is asked for now: by operation, client, user, share and file.
+    ///
+    /// A screen in a terminal, else a table each interval. Exit status: 0 shown, 1 no server could be asked, 2 wrong
+    /// usage.
+    Top(top_command::TopArguments),
     /// Watch the calls of any NFS server or client by capturing packets: by operation, client, user, server and
     /// file.
     ///

@@ -21,6 +21,7 @@ pub mod sharetab;
 pub mod slow;
 pub mod statistics;
 pub mod store;
+pub mod top;
 
 pub use client::{AskError, Client, Patience, Watch};
 pub use server::{

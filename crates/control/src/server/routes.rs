@@ -30,6 +30,7 @@ use crate::clients::{ClientEnded, ClientFilter, ClientNamed, ClientsReport};
 use crate::metrics::{self, Collected, Format};
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
 use crate::slow::{SlowFilter, SlowReport};
+use crate::top::{TopFilter, TopReport};
 
 /// The description of the interface, in `OpenAPI` 3.1.
 pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
@@ -69,7 +70,7 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 24] = [
+const ROUTES: [Route; 25] = [
     Route::read(METRICS, || get(metrics)),
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
@@ -88,6 +89,7 @@ const ROUTES: [Route; 24] = [
     Route::read("/v1/names", || get(names)),
     Route::read("/v1/statistics", || get(statistics)),
     Route::read("/v1/slow", || get(slow)),
+    Route::read("/v1/top", || get(top)),
     Route::read("/v1/log", || get(log)),
     Route::change("/v1/log/flush", || post(|it| command(it, |log| log.flush()))),
     Route::change("/v1/log/enable", || post(|it| command(it, |log| log.enable()))),
@@ -368,6 +370,14 @@ async fn names(State(shared): Server) -> Result<RawJson, Refusal> {
 
 async fn statistics(State(shared): Server) -> Result<RawJson, Refusal> {
     work(shared, |shared| RawJson::of(&(shared.services.statistics)())).await
+}
+
+async fn top(
+    State(shared): Server,
+    query: Result<Query<TopFilter>, QueryRejection>,
+) -> Answer<TopReport> {
+    let filter = asked(query)?;
+    work(shared, move |shared| Ok((shared.services.top)(&filter))).await.map(Json)
 }
 
 async fn slow(

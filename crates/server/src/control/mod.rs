@@ -6,6 +6,7 @@ mod log;
 mod metrics;
 mod slow;
 mod statistics;
+mod top;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -64,6 +65,8 @@ fn services(about: AskedAbout<'_>) -> Services {
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = log.cloned();
     let told = Arc::clone(&engine);
+    let (of_top, named_by, windows) =
+        (observer.clone(), Arc::clone(&engine), top::Windows::default());
     let (slow_calls, of_them) = (observer.clone(), Arc::clone(&engine));
     let scraped = Scraped {
         observer: observer.clone(),
@@ -78,6 +81,7 @@ fn services(about: AskedAbout<'_>) -> Services {
     Services {
         metrics: Box::new(move || scraped.figures()),
         slow: Box::new(move |filter| slow::slow(&slow_calls, &of_them, filter)),
+        top: Box::new(move |filter| top::top(&windows, &of_top, &named_by, filter)),
         statistics: Box::new(move || {
             let log = keeper.as_deref().map(IntentLogKeeper::status);
             statistics(&observer, &engine, &storage, log.as_ref(), started_unix_ms)

@@ -200,6 +200,13 @@ pub(crate) fn services(shares: Arc<Fake>) -> Services {
             total: filter.count.unwrap_or(0),
             ..SlowReport::default()
         }),
+        top: Box::new(|filter| TopReport {
+            version: 1,
+            by: filter.by,
+            client: filter.client,
+            row_count: filter.limit.unwrap_or(0),
+            ..TopReport::default()
+        }),
         metrics: Box::new(Figures::default),
         names: Box::new(|| RawJson::of(&json!({"version": 1}))),
         log: Arc::new(NoLog),
@@ -215,6 +222,20 @@ fn slow_calls_are_told_as_they_are_asked_for() {
     assert_eq!((status, &told["total"]), (StatusCode::OK, &json!(7)));
     for mistake in ["count=many", "sort=latency", "since_s=-1"] {
         let (status, told) = asking.ask("GET", &format!("/v1/slow?{mistake}"), "");
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{mistake}");
+        assert!(told["error"].is_string(), "{told}");
+    }
+}
+
+#[test]
+fn what_is_called_now_is_told_as_it_is_asked_for() {
+    let asking = asking(false);
+    let route = "/v1/top?by=share&sort=latency&limit=9&client=192.0.2.1&filter=%2Fsrv";
+    let (status, told) = asking.ask("GET", route, "");
+    assert_eq!((status, &told["row_count"]), (StatusCode::OK, &json!(9)));
+    assert_eq!((&told["by"], &told["client"]), (&json!("share"), &json!("192.0.2.1")));
+    for mistake in ["by=disk", "sort=name", "limit=-1", "client=host", "colour=red"] {
+        let (status, told) = asking.ask("GET", &format!("/v1/top?{mistake}"), "");
         assert_eq!(status, StatusCode::BAD_REQUEST, "{mistake}");
         assert!(told["error"].is_string(), "{told}");
     }
