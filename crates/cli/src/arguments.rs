@@ -72,7 +72,7 @@ pub(crate) enum Command {
     ///
     /// A screen in a terminal, else a table each interval. Exit status: 0 shown, 1 no server could be asked, 2 wrong
     /// usage.
-    Top(top_command::TopArguments),
+    Top(top_command::TopCommand),
     /// Watch the calls of any NFS server or client by capturing packets: by operation, client, user, server and
     /// file.
     ///

@@ -8,7 +8,7 @@ use crate::share_commands;
 use crate::share_commands::arguments::ServerChoice;
 
 #[derive(Debug, Args)]
-pub(crate) struct TopArguments {
+pub(crate) struct TopCommand {
     #[command(flatten)]
     server: ServerChoice,
     #[command(flatten)]
@@ -19,7 +19,7 @@ pub(crate) struct TopArguments {
 ///
 /// # Errors
 /// When no server runs, or it may not be asked.
-pub(crate) fn run(arguments: &TopArguments) -> Result<()> {
+pub(crate) fn run(arguments: &TopCommand) -> Result<()> {
     let client = share_commands::client(&arguments.server)?;
     Ok(top::run(&client, &arguments.shown)?)
 }

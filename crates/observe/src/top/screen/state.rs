@@ -221,14 +221,14 @@ impl State {
                 self.turn_to(self.by, self.client)
             }
             Typed::Client(text) if text.is_empty() => self.turn_to(self.by, None),
-            Typed::Client(text) => match text.parse::<IpAddr>() {
-                Ok(client) => self.turn_to(TopBy::Operation, Some(client.to_canonical())),
-                Err(_) => {
-                    self.complaint = Some("that is no address".to_owned());
-                    self.typed = Some(typed);
-                    Action::Nothing
+            Typed::Client(text) => {
+                if let Ok(client) = text.parse::<IpAddr>() {
+                    return self.turn_to(TopBy::Operation, Some(client.to_canonical()));
                 }
-            },
+                self.complaint = Some("that is no address".to_owned());
+                self.typed = Some(typed);
+                Action::Nothing
+            }
         }
     }
 }
