@@ -5,6 +5,7 @@
 mod common;
 mod nfs3_support;
 
+use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use common::{Place, Running, output, stderr, utf8};
 use nfs3_support::{Fixture, PATIENCE};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use steadfast_client::{
     CreateHow3, FileHandle, Identity, Retransmission, RpcConnection, RpcDatagram, Settings,
@@ -135,9 +137,28 @@ fn what_cannot_be_shown_is_told() {
 
 const CLIENTS: u32 = 5001;
 const SHARES: usize = 15_000;
+/// Of a window: each share once, if all can be used.
+const CALLS: usize = SHARES;
+/// Measurements before anything is counted.
+const ROUNDS: usize = 2;
+/// A share that is in use takes two or three.
+const DESCRIPTORS: u64 = 4 * SHARES as u64;
+
+/// How many shares can be in use here: fewer than wanted where the limit of descriptors is low.
+fn usable_shares() -> usize {
+    let wanted = Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) };
+    if getrlimit(Resource::Nofile).maximum.is_none_or(|limit| limit >= DESCRIPTORS)
+        || setrlimit(Resource::Nofile, wanted).is_ok()
+    {
+        return SHARES;
+    }
+    let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(DESCRIPTORS);
+    println!("only {limit} descriptors: of {SHARES} shares a part is used");
+    usize::try_from(limit / 4).unwrap().min(SHARES)
+}
 
 /// A server with many shares, and the handles of their directories.
-fn many_shares() -> (Place, Running, Vec<FileHandle>) {
+fn many_shares(used: usize) -> (Place, Running, Vec<FileHandle>) {
     let place = Place::new();
     let directory = place.directory.path().canonicalize().unwrap();
     let mut text = String::new();
@@ -145,7 +166,8 @@ fn many_shares() -> (Place, Running, Vec<FileHandle>) {
         (0..SHARES).map(|n| format!("{}/many/{}/{n}", utf8(&directory), n / 1000)).collect();
     for path in &paths {
         std::fs::create_dir_all(path).unwrap();
-        text += &format!("[[share]]\npath = \"{path}\"\nclients = [\"*\"]\ninsecure = true\n");
+        let options = "clients = [\"*\"]\noptions = [\"insecure\"]";
+        writeln!(text, "[[share]]\npath = \"{path}\"\n{options}").unwrap();
     }
     std::fs::create_dir_all(place.state.join("shares.d")).unwrap();
     std::fs::write(place.state.join("shares.d/many.toml"), text).unwrap();
@@ -155,28 +177,25 @@ fn many_shares() -> (Place, Running, Vec<FileHandle>) {
     let configuration = place.write("steadfast.toml", &format!("[log]\nenabled = false\n{share}"));
     let running = Running::start(&place, 0, &["--config", utf8(&configuration)]);
     let mut connection = RpcConnection::connect(running.address, PATIENCE).unwrap();
-    let handles = paths.iter().map(|path| {
-        mount::mnt(&mut connection, &Identity::root(), path.as_bytes()).unwrap().handle
+    let handles = paths.iter().rev().take(used).map(|path| {
+        let mounted = mount::mnt(&mut connection, &Identity::root(), path.as_bytes());
+        mounted.unwrap_or_else(|error| panic!("{path}: {error}: {}", Running::log(&place))).handle
     });
     let handles = handles.collect();
     (place, running, handles)
 }
 
-/// One GETATTR for each share, of all clients in turn.
+/// So many GETATTRs, of all clients and shares in turn.
 fn call_all(server: SocketAddr, handles: &[FileHandle]) {
-    let clients = CLIENTS as usize;
-    for client in 0..clients {
+    for client in 0..CLIENTS as usize {
         let address = Ipv4Addr::from_bits(0x7f10_0001 + client as u32);
         let socket = UdpSocket::bind((address, 0)).unwrap();
         socket.connect(server).unwrap();
         let mut socket = RpcDatagram::over(socket, Retransmission::default());
-        let own: Vec<_> = handles.iter().skip(client).step_by(clients).collect();
-        for handle in &own {
-            let getattr = arguments::handle(handle);
+        for call in (client..CALLS).step_by(CLIENTS as usize) {
+            let getattr = arguments::handle(&handles[call % handles.len()]);
             let (_, message) = socket.prepare(procedure::GETATTR, &Identity::root(), &getattr);
             socket.send(&message).unwrap();
-        }
-        for _ in own {
             socket.receive(PATIENCE).unwrap().expect("a reply");
         }
     }
@@ -196,23 +215,25 @@ fn cpu_ms(process: u32) -> f64 {
 
 #[test]
 fn five_thousand_clients_and_fifteen_thousand_shares_are_shown_by_their_first_rows() {
-    let (place, running, handles) = many_shares();
+    let used = usable_shares();
+    let (place, running, handles) = many_shares(used);
     // Opened, so that what is measured is not the first use of shares.
     call_all(running.address, &handles);
     let client = steadfast_control::Client::connect(&place.state);
     let ask = |by: &str, more: &str| -> Value {
         client.get(&format!("/v1/top?by={by}&limit=20{more}")).unwrap()
     };
-    let before = cpu_ms(running.id());
-    call_all(running.address, &handles);
-    let without_ms = cpu_ms(running.id()) - before;
-    // A window with one call of each share, and what it costs to count and to tell it.
+    let calling_ms = || {
+        let before = cpu_ms(running.id());
+        call_all(running.address, &handles);
+        cpu_ms(running.id()) - before
+    };
+    let without_ms = (0..ROUNDS).map(|_| calling_ms()).fold(f64::MAX, f64::min);
+    // A window, and what it costs to count and to tell it.
     let window = |by: &str, more: &str| {
         for _ in 0..10 {
             ask(by, "");
-            let before = cpu_ms(running.id());
-            call_all(running.address, &handles);
-            let with_ms = cpu_ms(running.id()) - before;
+            let with_ms = calling_ms();
             std::thread::sleep(Duration::from_millis(500));
             let before = cpu_ms(running.id());
             let told = ask(by, more);
@@ -220,13 +241,11 @@ fn five_thousand_clients_and_fifteen_thousand_shares_are_shown_by_their_first_ro
             // The server stops counting where calls take too long.
             if number(&told["window_us"]) > 0 {
                 println!(
-                    "by {by}: {without_ms:.0} ms of CPU for {SHARES} calls, {with_ms:.0} ms if they are \
-                     counted, {telling_ms:.1} ms to tell the first rows"
+                    "by {by}: {without_ms:.0} ms of CPU for {CALLS} calls, {with_ms:.0} ms if they \
+                     are counted, {telling_ms:.1} ms to tell the first rows"
                 );
-                assert_eq!(
-                    (number(&told["total"]["calls"]), &told["others"]["calls"]),
-                    (15_000, &0.into())
-                );
+                assert_eq!(number(&told["total"]["calls"]), CALLS as u64);
+                assert_eq!(told["others"]["calls"], 0);
                 assert!(told.to_string().len() < 10_000, "{told}");
                 return told;
             }
@@ -237,15 +256,15 @@ fn five_thousand_clients_and_fifteen_thousand_shares_are_shown_by_their_first_ro
     assert_eq!(by_client["row_count"], CLIENTS, "{by_client:#}");
     let rows = by_client["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 20);
-    // Each has two or three of the shares, the first ones three.
+    // The first clients have three calls, the last ones two.
     assert_eq!((number(&rows[0]["calls"]), &rows[0]["name"]), (3, &"127.16.0.1".into()));
     let by_share = window("share", "");
     assert_eq!(
         (&by_share["row_count"], by_share["rows"].as_array().unwrap().len()),
-        (&15_000.into(), 20)
+        (&used.into(), 20)
     );
     let filtered = window("share", "&filter=/many/14/149");
     assert_eq!(filtered["row_count"], 100, "{filtered:#}");
     let by_file = window("file", "");
-    assert_eq!(by_file["row_count"], 15_000, "{by_file:#}");
+    assert_eq!(by_file["row_count"], used, "{by_file:#}");
 }

@@ -2,17 +2,17 @@
 //!
 //! Nothing is counted unless somebody looks: a batch of calls costs one load then. While somebody looks, each
 //! thread counts in tables of its own ([`TopCounters`]), under a lock that only who looks takes else, and holds
-//! for as long as it takes to put empty tables into their place. What is counted is a *window*: from one look to
+//! for as long as it takes to make empty tables and put them into their place. What is counted is a *window*: from one look to
 //! the next.
 //!
 //! Memory: all threads together have as many rows as [`ROWS_MAX`] says, whatever clients do. Calls that find no
 //! room are counted as others. Tables go when nobody has looked for a while.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use steadfast_engine::{CallFacts, CallSubject, CompoundOperation, OperationId, ShareId};
 use steadfast_vfs::StorageHandle;
@@ -84,6 +84,11 @@ impl<K: Copy + Eq + Hash> TopTable<K> {
     /// Calls for which there was no room.
     pub fn others(&self) -> &TopRow {
         &self.others
+    }
+
+    /// Empty, with room for as many rows as this one has.
+    fn successor(&self) -> Self {
+        Self { rows: HashMap::with_capacity(self.rows.len()), others: TopRow::default() }
     }
 
     fn note(&mut self, key: K, call: &TopRow, room: &AtomicUsize) {
@@ -168,6 +173,18 @@ impl TopTables {
         self.files.absorb(other.files);
     }
 
+    /// Empty, with room for as many rows as these have: the next window is like the last one.
+    fn successor(&self) -> Self {
+        Self {
+            total: TopRow::default(),
+            operations: self.operations.successor(),
+            clients: self.clients.successor(),
+            users: self.users.successor(),
+            shares: self.shares.successor(),
+            files: self.files.successor(),
+        }
+    }
+
     fn row_counts(&self) -> [usize; 5] {
         [
             self.operations.rows.len(),
@@ -189,12 +206,13 @@ pub struct TopWindow {
 }
 
 impl TopWindow {
-    fn focused_on(clients: &[IpAddr]) -> Self {
-        let clients = clients.iter().take(TOP_FOCUS_MAX);
-        Self {
-            focused: clients.map(|client| (*client, TopTables::default())).collect(),
-            ..Self::default()
-        }
+    /// The next one, empty, which these clients are looked into in.
+    fn successor(&self, focus: &[IpAddr]) -> Self {
+        let focused = focus.iter().take(TOP_FOCUS_MAX).map(|client| {
+            let before = self.focused.iter().find(|(one, _)| one == client);
+            (*client, before.map(|(_, tables)| tables.successor()).unwrap_or_default())
+        });
+        Self { all: self.all.successor(), focused: focused.collect() }
     }
 
     fn absorb(&mut self, other: Self) {
@@ -267,6 +285,10 @@ impl TopCounters {
         Some(TopNoting { window: self.window.lock(), room })
     }
 
+    fn successor(&self, focus: &[IpAddr]) -> TopWindow {
+        self.window.lock().as_deref().unwrap_or(&TopWindow::default()).successor(focus)
+    }
+
     fn put(&self, window: Option<Box<TopWindow>>, until_ns: u64, room: &TopRoom) -> TopWindow {
         self.until_ns.store(until_ns, Ordering::Relaxed);
         // The lock is over before anything is freed.
@@ -320,7 +342,7 @@ pub(crate) fn take<'t>(
 ) -> TopWindow {
     let mut sum = TopWindow::default();
     for one in counters {
-        sum.absorb(one.put(Some(Box::new(TopWindow::focused_on(focus))), until_ns, room));
+        sum.absorb(one.put(Some(Box::new(one.successor(focus))), until_ns, room));
     }
     sum
 }
@@ -428,7 +450,7 @@ mod tests {
         fn windows_sum_to_the_calls(
             calls in proptest::collection::vec((0..3_usize, 0..5_u32, any::<bool>()), 0..200),
         ) {
-            let threads = [const { () }; 3].map(|()| TopCounters::default());
+            let threads: [TopCounters; 3] = Default::default();
             let room = TopRoom::default();
             let focus = [client(2)];
             take(threads.iter(), &focus, u64::MAX, &room);
