@@ -47,6 +47,9 @@ pub(super) const METRICS: &str = "/metrics";
 enum Access {
     /// Nothing: who may connect may ask.
     Read,
+    /// Nothing, but it tells names of files, which may be in directories that not everybody may read: only who
+    /// [`Peer::may_change`].
+    ReadFiles,
     /// Something: only who [`Peer::may_change`].
     Change,
 }
@@ -63,6 +66,10 @@ struct Route {
 impl Route {
     const fn read(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
         Self { method: "get", path, access: Access::Read, handler }
+    }
+
+    const fn read_files(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
+        Self { method: "get", path, access: Access::ReadFiles, handler }
     }
 
     const fn change(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
@@ -88,8 +95,8 @@ const ROUTES: [Route; 25] = [
     Route::read("/v1/explain", || get(explain)),
     Route::read("/v1/names", || get(names)),
     Route::read("/v1/statistics", || get(statistics)),
-    Route::read("/v1/slow", || get(slow)),
-    Route::read("/v1/top", || get(top)),
+    Route::read_files("/v1/slow", || get(slow)),
+    Route::read_files("/v1/top", || get(top)),
     Route::read("/v1/log", || get(log)),
     Route::change("/v1/log/flush", || post(|it| command(it, |log| log.flush()))),
     Route::change("/v1/log/enable", || post(|it| command(it, |log| log.enable()))),
@@ -122,7 +129,7 @@ pub fn router(services: Services) -> Router {
     let mut router = Router::new();
     for route in &ROUTES {
         let mut handler = (route.handler)();
-        if route.access == Access::Change {
+        if route.access != Access::Read {
             handler = handler.layer(from_fn(only_who_may_change));
         }
         router = router.route(route.path, handler);
@@ -186,7 +193,7 @@ async fn only_who_may_change(
         return next.run(request).await;
     }
     let why = format!(
-        "{} may look, and not change anything: ask as root, as the user that the server runs as, \
+        "{} may look, and not see names of files or change anything: ask as root, as the user that the server runs as, \
          or as a member of admin_group in [server]",
         peer.who()
     );

@@ -244,3 +244,112 @@ fn told_files<K: Copy + Ord + Hash>(
     lines.truncate(limit_of(filter));
     (lines, count, line("others".to_owned(), table.others()))
 }
+
+#[cfg(test)]
+mod tests {
+    //! Unit ring.
+
+    use super::*;
+
+    fn client(number: u8) -> IpAddr {
+        [192, 0, 2, number].into()
+    }
+
+    /// Counting, with a clock, and what was asked of the threads that count.
+    struct Asked {
+        counting: Counting,
+        now: Instant,
+        taken: Vec<Vec<IpAddr>>,
+    }
+
+    impl Asked {
+        fn new() -> Self {
+            Self { counting: Counting::default(), now: Instant::now(), taken: Vec::new() }
+        }
+
+        /// How long the window is that is told after so many ms.
+        fn after_ms(&mut self, ms: u64, of: Option<IpAddr>) -> Option<u128> {
+            self.now += Duration::from_millis(ms);
+            let taken = &mut self.taken;
+            self.counting.look(of, self.now, |focus| {
+                taken.push(focus.to_vec());
+                let focused = focus.iter().map(|client| (*client, TopTables::default()));
+                TopWindow { focused: focused.collect(), ..TopWindow::default() }
+            });
+            self.counting.tables(of).map(|(_, length)| length.as_millis())
+        }
+    }
+
+    #[test]
+    fn a_window_is_from_one_question_to_the_next() {
+        let mut asked = Asked::new();
+        assert_eq!(asked.after_ms(0, None), None, "counting begins");
+        assert_eq!(asked.after_ms(1000, None), Some(1000));
+        // Another one asks too early: the same window again, and the next one goes on.
+        assert_eq!(asked.after_ms(300, None), Some(1000));
+        assert_eq!(asked.after_ms(300, None), Some(600));
+        assert_eq!(asked.taken.len(), 3);
+        // When the server stopped counting is not known.
+        assert_eq!(asked.after_ms(COUNTS_FOR_S * 1000, None), None);
+        assert_eq!(asked.after_ms(2000, None), Some(2000));
+    }
+
+    #[test]
+    fn a_client_is_looked_into_from_the_question_on() {
+        let mut asked = Asked::new();
+        asked.after_ms(0, None);
+        assert_eq!(asked.after_ms(1000, None), Some(1000));
+        // Its tables begin at once, though the window is short.
+        asked.after_ms(100, Some(client(1)));
+        assert_eq!(asked.taken.last(), Some(&vec![client(1)]));
+        assert_eq!(asked.after_ms(1000, Some(client(1))), Some(1000));
+        assert_eq!(asked.after_ms(700, None), Some(700), "all are counted as before");
+        // Nobody looks into it any more.
+        for _ in 0..COUNTS_FOR_S {
+            asked.after_ms(1000, None);
+        }
+        assert_eq!(asked.taken.last(), Some(&vec![]));
+    }
+
+    #[test]
+    fn who_was_looked_into_least_recently_makes_room() {
+        let mut asked = Asked::new();
+        for number in 0..TOP_FOCUS_MAX as u8 {
+            asked.after_ms(100, Some(client(number)));
+        }
+        asked.after_ms(100, Some(client(0)));
+        asked.after_ms(100, Some(client(99)));
+        let focus = asked.taken.last().unwrap();
+        assert_eq!(focus.len(), TOP_FOCUS_MAX);
+        assert!(focus.contains(&client(0)) && focus.contains(&client(99)), "{focus:?}");
+        assert!(!focus.contains(&client(1)), "{focus:?}");
+    }
+
+    #[test]
+    fn a_filter_finds_words_anywhere_in_a_name() {
+        assert!(is_wanted("nfs3/GETATTR", "getattr"));
+        assert!(is_wanted("10.0.0.1", ""));
+        assert!(!is_wanted("10.0.0.1", "10.0.0.10"));
+    }
+
+    #[test]
+    fn the_first_rows_are_those_that_a_whole_sort_has_first() {
+        let row = |calls: u64, latency_ns| TopRow { calls, latency_ns, ..TopRow::default() };
+        let rows: Vec<(u32, TopRow)> = (0..500)
+            .map(|key| (key, row(u64::from(key * 7919 % 101), u64::from(key % 13))))
+            .collect();
+        let borrowed = || rows.iter().map(|(key, row)| (key, row)).collect::<Vec<_>>();
+        for sort in TopSort::ALL {
+            let all: Vec<u32> =
+                first(borrowed(), *sort, 500).iter().map(|(key, _)| **key).collect();
+            for limit in [0, 1, 20, 499, 500, 1000] {
+                let some: Vec<u32> =
+                    first(borrowed(), *sort, limit).iter().map(|(key, _)| **key).collect();
+                assert_eq!(some, all[..limit.min(500)], "{sort}, {limit}");
+            }
+        }
+        let calls: Vec<u64> =
+            first(borrowed(), TopSort::Calls, 500).iter().map(|(_, row)| row.calls).collect();
+        assert!(calls.is_sorted_by(|one, other| one >= other));
+    }
+}
