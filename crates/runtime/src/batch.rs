@@ -285,10 +285,11 @@ impl Outbox {
             self.datagrams.send(shared);
         }
         if !self.answered.is_empty() {
-            let (answered, sent_ns) = (self.answered.drain(..), shared.stamp_ns());
+            let (answered, sent_ns) = (&self.answered, shared.stamp_ns());
             let client = |index| batch.client(index);
             let operations = &counters.operations;
             operations.note_sent_together(batch.arrival, answered, sent_ns, client, shared);
+            self.answered.clear();
         }
         let mut full = None;
         if let Some(intent_log) = &shared.intent_log {

@@ -190,7 +190,7 @@ impl OperationCounters {
     pub(crate) fn note_sent_together(
         &self,
         arrival: Arrival,
-        answered: impl Iterator<Item = Answered>,
+        answered: &[Answered],
         sent_ns: u64,
         client: impl Fn(usize) -> Option<Client>,
         shared: &Shared,
@@ -202,6 +202,7 @@ impl OperationCounters {
         let (mut operation, mut calls) = (OperationId::OTHER, 0);
         let mut top = self.top.begin(sent_ns, &shared.top_room);
         for Answered { index, executed } in answered {
+            let index = *index;
             if executed.facts.operation != operation {
                 self.note_latency(operation, latency_ns, calls);
                 (operation, calls) = (executed.facts.operation, 0);
@@ -216,12 +217,12 @@ impl OperationCounters {
             if (executed.is_sampled || is_slow)
                 && let Some(client) = client(index)
             {
-                self.record(arrival, &executed, sent, client);
+                self.record(arrival, executed, sent, client);
             }
             if self.slowest.would_keep(executed.facts.operation, latency_ns, sent_ns)
                 && let Some(client) = client(index)
             {
-                self.keep_slow(arrival, &executed, sent, client, shared);
+                self.keep_slow(arrival, executed, sent, client, shared);
             }
         }
         self.note_latency(operation, latency_ns, calls);
