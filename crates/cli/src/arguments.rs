@@ -1,11 +1,13 @@
 //! The command line, as it is typed.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
 use steadfast_catalog::configuration::{Delegations, LOG_MIB, ListenAddress, LogTarget};
+use steadfast_control::slow::{CALLS_MAX, CALLS_USUAL};
 use steadfast_control::statistics::RECENT_MAX;
 use steadfast_observe::watch::WatchArguments;
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
@@ -16,6 +18,7 @@ use crate::journal_commands::JournalArguments;
 use crate::mount_command;
 use crate::share_commands::arguments::{self as share_commands, ServerChoice};
 use crate::status_command;
+use crate::top_command;
 use crate::tune_command;
 
 /// Where the configuration is looked for when nobody says where it is.
@@ -68,6 +71,15 @@ pub(crate) enum Command {
     Status(status_command::StatusArguments),
     /// Tell what a running server has done, and where the time of its calls went.
     Statistics(StatisticsArguments),
+    /// Tell which calls to a running server were the slowest of the last 10 minutes, and why.
+    ///
+    /// Exit status: 0 told, 1 no server could be asked, 2 wrong usage.
+    Slow(SlowArguments),
+    /// Show what a running server is asked for now: by operation, client, user, share and file.
+    ///
+    /// A screen in a terminal, else a table each interval. Exit status: 0 shown, 1 no server could be asked, 2 wrong
+    /// usage.
+    Top(top_command::TopCommand),
     /// Watch the calls of any NFS server or client by capturing packets: by operation, client, user, server and
     /// file.
     ///
@@ -231,6 +243,27 @@ pub(crate) struct StatisticsArguments {
     pub(crate) recent: Option<usize>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct SlowArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerChoice,
+    /// For programs: one line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only calls of this client.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) client: Option<IpAddr>,
+    /// Only calls of this procedure, or COMPOUNDs with this operation: WRITE, for example.
+    #[arg(long, value_name = "NAME", value_parser = operation_name)]
+    pub(crate) operation: Option<String>,
+    /// Only calls that were answered during the last so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) since: Option<u64>,
+    /// At most so many, the slowest.
+    #[arg(long, value_name = "N", default_value_t = CALLS_USUAL, value_parser = slow_count)]
+    pub(crate) count: usize,
+}
+
 /// Exit status: 0 stopped by a signal, 1 could not start or failed, 2 wrong usage.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArguments {
@@ -388,6 +421,17 @@ fn interval(text: &str) -> Result<Duration, String> {
 fn recent_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=RECENT_MAX).contains(count));
     count.ok_or_else(|| format!("write a number from 1 to {RECENT_MAX}"))
+}
+
+fn slow_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=CALLS_MAX).contains(count));
+    count.ok_or_else(|| format!("write a number from 1 to {CALLS_MAX}"))
+}
+
+/// It goes into the address that is asked for as it is.
+fn operation_name(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    is_name.then(|| text.to_owned()).ok_or_else(|| "write a name as WRITE or OPEN".to_owned())
 }
 
 fn log_target(text: &str) -> Result<LogTarget, String> {

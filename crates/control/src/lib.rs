@@ -18,8 +18,10 @@ pub mod plugins;
 mod server;
 pub mod service;
 pub mod sharetab;
+pub mod slow;
 pub mod statistics;
 pub mod store;
+pub mod top;
 
 pub use client::{AskError, Client, Patience, Watch};
 pub use server::{

@@ -12,7 +12,9 @@ use crate::api::{
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
 use crate::metrics::Figures;
+use crate::slow::{SlowFilter, SlowReport};
 use crate::statistics::Statistics;
+use crate::top::{TopFilter, TopReport};
 
 /// Batches of events that a watcher may be behind before it is cut off.
 pub const EVENTS_BEHIND_MAX: usize = 256;
@@ -189,10 +191,20 @@ pub trait ClientService: Send + Sync {
 /// Makes a document.
 pub type Teller<T> = Box<dyn Fn() -> T + Send + Sync>;
 
+/// Tells which calls were slow.
+pub type SlowTeller = Box<dyn Fn(&SlowFilter) -> SlowReport + Send + Sync>;
+
+/// Tells what is called now.
+pub type TopTeller = Box<dyn Fn(&TopFilter) -> TopReport + Send + Sync>;
+
 /// What there is to ask.
 pub struct Services {
     /// What was counted.
     pub statistics: Teller<Statistics>,
+    /// The slowest calls.
+    pub slow: SlowTeller,
+    /// What is called now.
+    pub top: TopTeller,
     /// Collects numbers for `/metrics`. It is called once a second at most.
     pub metrics: Teller<Figures>,
     /// Makes the document of name services.

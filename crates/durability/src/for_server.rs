@@ -2,10 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use steadfast_runtime::{ParkedReply, ReplyLog, ReplySender, ServerLink};
+use steadfast_runtime::{LogActivity, ParkedReply, ReplyLog, ReplySender, ServerLink};
 
 use super::IntentLogKeeper;
+use super::keeper::Phase;
 
 impl ReplyLog for IntentLogKeeper {
     fn start(self: Arc<Self>, server: ServerLink) -> io::Result<()> {
@@ -38,6 +40,26 @@ impl ReplyLog for IntentLogKeeper {
 
     fn log_reply(&self, behind: &[u8]) -> Option<u64> {
         self.log_reply(behind)
+    }
+
+    fn activity(&self, during: Duration) -> LogActivity {
+        let is_on = self.phase() == Phase::On;
+        // Whoever sends replies must not wait here for a checkpoint.
+        let checkpoints = self.checkpointing.try_lock();
+        let has_checkpoint = checkpoints.is_some_and(|state| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let runs = is_on && state.begun > state.ended;
+            runs || state.last.is_some_and(|last| now.saturating_sub(last.ended) < during)
+        });
+        let usage = self.log.usage();
+        let used = u128::from(usage.used_bytes) + u128::from(usage.promised_bytes);
+        let percent = used * 100 / u128::from(usage.ring_bytes.max(1));
+        LogActivity {
+            has_checkpoint,
+            is_off: !is_on,
+            fill_percent: u8::try_from(percent).unwrap_or(100).min(100),
+            has_fault: self.faults.try_lock().is_some_and(|faults| !faults.is_empty()),
+        }
     }
 
     fn is_idle(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::identity::{Acting, WireIdentity, squash_groups, squashed};
 use crate::operation::Operation;
 use crate::peer::{Peer, Transport};
 use crate::program::Program;
+use crate::reply::CallSubject;
 use crate::reply_cache::{Admission, CallKey, Execution, Judged, ReplyCache};
 use crate::shared::Shared;
 use crate::verdict::Awaited;
@@ -53,6 +54,10 @@ pub(crate) struct Call<'a> {
     pub(crate) wait: CallWait,
     /// What is being executed.
     pub(crate) op: Op,
+    /// What it is about, for who tells why it was slow.
+    pub(crate) subject: CallSubject,
+    /// Whether it repeats a call that the duplicate request cache, or a slot, knows.
+    pub(crate) is_repeat: bool,
     pub(crate) promises: Promises,
     /// What is left of a COMPOUND that waits for its storage.
     pub(crate) suspended: Option<Suspended>,
@@ -241,10 +246,16 @@ impl<'a> Call<'a> {
         if self.host.take_put_off().is_none() {
             match self.ask_cache(&key, reply) {
                 Admission::New => {}
-                Admission::Replayed => return Some(Outcome::Replayed),
+                Admission::Replayed => {
+                    self.is_repeat = true;
+                    return Some(Outcome::Replayed);
+                }
                 Admission::InProgress
                 | Admission::InProgressElsewhere(_)
-                | Admission::DependsOn(_) => return Some(Outcome::Silent),
+                | Admission::DependsOn(_) => {
+                    self.is_repeat = true;
+                    return Some(Outcome::Silent);
+                }
             }
         }
         let connection = self.peer.connection();
@@ -375,6 +386,7 @@ impl<'a> Call<'a> {
         let exported = self.exports.exported(share_id).ok_or(FsError::Stale)?;
         let share: &'a Share = &exported.export.share;
         self.op.used = Some(share.id);
+        self.subject = CallSubject { share: Some(share.id), file: Some(handle), uid: None };
         let clients = &self.shared.journaling_clients;
         if self.op.operation.is_answered_while_recovering {
             clients.heard(share.id, || self.peer.origin(), self.now_ms);
@@ -387,6 +399,7 @@ impl<'a> Call<'a> {
             return Err(FsError::ReadOnly);
         }
         let cred = self.cred(rights).map_err(|error| self.for_names(error, share_id))?;
+        self.subject.uid = Some(cred.uid);
         let storage = self.storage(exported)?;
         let ruling = ruling.export.share.id;
         let call =

@@ -17,7 +17,7 @@ use crate::peer::Peer;
 use crate::program::Row;
 use crate::programs::{self, PROGRAMS, Unserved};
 use crate::record;
-use crate::reply::{CallFacts, ReplyBuffer};
+use crate::reply::{CallFacts, CallSubject, ReplyBuffer};
 use crate::verdict::{Kept, ParkedCall, PutOffCall, Verdict};
 use crate::waits::CallWait;
 
@@ -49,6 +49,7 @@ impl Engine {
         };
         // Until more is known.
         reply.facts = CallFacts { xid, is_error: true, ..CallFacts::default() };
+        reply.subject = CallSubject::default();
         let mut arguments = Reader::new(record);
         let Ok(header) = CallHeader::decode(&mut arguments) else {
             return refuse_header(record, xid, reply);
@@ -112,11 +113,15 @@ impl Engine {
             lacks_room: None,
             wait: CallWait::default(),
             op: Op { operation: &row.operation, used: None },
+            subject: CallSubject::default(),
+            is_repeat: false,
             promises: Promises::of_result(result_at),
             suspended: None,
             ended_run: None,
         };
         let outcome = run(row, &mut call, &arguments, start, reply);
+        reply.subject = call.subject;
+        reply.facts.is_repeat = call.is_repeat;
         self.shared.send_effects(now_ms);
         match outcome {
             Outcome::Done => self.finish(call, start, now_ms, reply),

@@ -76,11 +76,12 @@ pub use program::OptionalVersions;
 pub use programs::{ServedVersion, to_register};
 pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of, kept_as};
 pub use record_keeper::RecordKeeper;
-pub use reply::{CallFacts, ReplyBuffer};
+pub use reply::{CallFacts, CallSubject, ReplyBuffer};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::transports::Transports;
 pub use shared::EngineConfig;
 pub use state_keeper::StateKeeper;
+pub use steadfast_shares::ShareId;
 pub use steadfast_state::{
     ClientRecords, DelegationCounts, Image as StateImage, ImageError as StateImageError,
 };
@@ -90,7 +91,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use steadfast_shares::{Authority, Decision, Flavor, RulesOnly, ShareId};
+use steadfast_shares::{Authority, Decision, Flavor, RulesOnly};
 use steadfast_vfs::FsError;
 use steadfast_xdr::Writer;
 

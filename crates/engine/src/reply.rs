@@ -1,6 +1,7 @@
 //! Where replies are made, with what is known of the calls that they answer.
 
-use steadfast_vfs::FileRange;
+use steadfast_shares::ShareId;
+use steadfast_vfs::{FileRange, StorageHandle};
 
 use crate::complaint::Complaint;
 use crate::compound::CompoundOperations;
@@ -15,6 +16,8 @@ pub struct CallFacts {
     pub operation: OperationId,
     /// Whether the reply is a failure, of RPC or of the procedure.
     pub is_error: bool,
+    /// Whether it repeats a call that is known: it was not executed again.
+    pub is_repeat: bool,
     /// Of a COMPOUND: what it was made of, as far as it was executed.
     pub operations: CompoundOperations,
 }
@@ -25,9 +28,21 @@ impl Default for CallFacts {
             xid: 0,
             operation: OperationId::OTHER,
             is_error: false,
+            is_repeat: false,
             operations: CompoundOperations::default(),
         }
     }
+}
+
+/// What a call was about, as far as the engine came with it: for who tells why it was slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallSubject {
+    /// The share by which its file was reached. Of several files: the last.
+    pub share: Option<ShareId>,
+    /// That file, in the share's storage.
+    pub file: Option<StorageHandle>,
+    /// As which user the call acts there, after squashing.
+    pub uid: Option<u32>,
 }
 
 /// Replies of a batch of calls, in the order in which they are to be sent.
@@ -44,6 +59,8 @@ pub struct ReplyBuffer {
     pub complaint: Option<Complaint>,
     /// What is known of the last call. The engine sets it.
     pub facts: CallFacts,
+    /// What the last call was about. The engine sets it.
+    pub subject: CallSubject,
 }
 
 impl ReplyBuffer {

@@ -76,6 +76,11 @@ impl PutOffCall {
         self.waits_for_client
     }
 
+    /// Whether it waits for a name service.
+    pub fn waits_for_names(&self) -> bool {
+        self.wait.as_ref().is_some_and(|wait| wait.is_for_names())
+    }
+
     /// The result that tells its client to try later, for the same tests; empty if there is none.
     pub fn result(&self) -> &[u8] {
         self.result.as_deref().unwrap_or_default()

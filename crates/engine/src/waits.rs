@@ -145,6 +145,13 @@ impl std::fmt::Debug for Wait {
     }
 }
 
+impl Wait {
+    /// Whether it is for a name service, and not for a client.
+    pub(crate) fn is_for_names(&self) -> bool {
+        matches!(self.what, WaitFor::Names(_))
+    }
+}
+
 impl Waits {
     /// How many calls wait.
     pub(crate) fn count(&self) -> usize {

@@ -38,6 +38,10 @@ impl FileSystem for Tree {
         self.look_at_mount_points(mount, waiting, look)
     }
 
+    fn known_path(&self, object: &StorageHandle) -> Option<PathBuf> {
+        self.path_of_known(object)
+    }
+
     fn open_to_lock(
         &self,
         object: &StorageHandle,

@@ -1,6 +1,9 @@
 //! One object of a tree, held open.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -161,6 +164,14 @@ impl Node {
             return Err(FsError::Stale);
         }
         Ok(self.volume.present(&stat, &self.handle))
+    }
+
+    /// Where it is, as the kernel has it in memory; `None` if it was removed.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        let link = format!("/proc/self/fd/{}", self.path.as_fd().as_raw_fd());
+        let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
+        let is_there = path.starts_with(b"/") && !path.ends_with(b" (deleted)");
+        is_there.then(|| PathBuf::from(OsString::from_vec(path)))
     }
 
     /// Whether the cache it belongs to counts with this budget.

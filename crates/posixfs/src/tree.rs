@@ -458,6 +458,19 @@ impl Tree {
         }
     }
 
+    /// See [`FileSystem::known_path`](steadfast_vfs::FileSystem::known_path).
+    pub(crate) fn path_of_known(&self, object: &StorageHandle) -> Option<PathBuf> {
+        let node = self.node(object, Waiting::Never).ok()?;
+        // Each mount is a private clone, so that paths on others do not begin at this root.
+        if node.mount.id != self.root.mount.id {
+            return None;
+        }
+        let below = node.path()?.strip_prefix(self.root.path()?).ok()?.to_owned();
+        // The kernel knows no name of a file that was found by its handle alone: it tells the root's.
+        let is_root = node.handle == self.root.handle;
+        (is_root || !below.as_os_str().is_empty()).then_some(below)
+    }
+
     /// See [`FileSystem::object`](steadfast_vfs::FileSystem::object).
     pub(crate) fn identity(&self, handle: &StorageHandle) -> (u64, StorageHandle) {
         let device = match handle_form::mount(handle) {

@@ -14,7 +14,7 @@ use crate::flusher::{Flusher, KnownFlushers, ParkedReply};
 use crate::framing::{RecordPlace, Records, Stash};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
-use crate::statistics::{Arrival, Client, Counters, Executed};
+use crate::statistics::{Arrival, Client, Counters, Executed, Waited};
 
 /// Where a batch came from.
 #[derive(Debug, Default)]
@@ -45,8 +45,30 @@ pub(crate) struct Batch {
 struct BeenPutOff {
     /// When that was first, in ms.
     since_ms: u64,
+    /// When it was put off last, by the stamps' clock, and how long it had been put off before.
+    at_ns: u64,
+    waited: Waited,
+    waits_for: WaitsFor,
     /// Until it is executed again.
     call: Mutex<Option<PutOffCall>>,
+}
+
+/// What a call that was put off waits for.
+#[derive(Clone, Copy, Debug)]
+enum WaitsFor {
+    Storage,
+    Clients,
+    Names,
+}
+
+impl WaitsFor {
+    fn of(call: &PutOffCall) -> Self {
+        match (call.waits_for_client(), call.waits_for_names()) {
+            (_, true) => Self::Names,
+            (true, false) => Self::Clients,
+            (false, false) => Self::Storage,
+        }
+    }
 }
 
 /// What a call that was put off needs beside its bytes.
@@ -87,10 +109,19 @@ impl Batch {
     }
 
     /// One call, taken already, to be kept by itself and executed again: it was put off.
-    pub(crate) fn only(&self, index: usize, call: PutOffCall, now_ms: u64) -> Arc<Self> {
+    /// `waited`: how long it had been put off before, `now_ns` by the stamps' clock.
+    pub(crate) fn only(
+        &self,
+        index: usize,
+        call: PutOffCall,
+        now_ms: u64,
+        (waited, now_ns): (Waited, u64),
+    ) -> Arc<Self> {
         let record = self.record(index);
         let since_ms = self.put_off_since_ms().unwrap_or(now_ms);
-        let put_off = Some(BeenPutOff { since_ms, call: Mutex::new(Some(call)) });
+        let waits_for = WaitsFor::of(&call);
+        let call = Mutex::new(Some(call));
+        let put_off = Some(BeenPutOff { since_ms, at_ns: now_ns, waited, waits_for, call });
         let mut only = Self { is_rest: true, arrival: self.arrival, put_off, ..Self::new(0) };
         only.buffer.extend_from_slice(record);
         only.records.places.push(RecordPlace::Buffer(0..record.len()));
@@ -114,6 +145,20 @@ impl Batch {
     /// Since when the call has been put off, in ms, if it was.
     pub(crate) fn put_off_since_ms(&self) -> Option<u64> {
         self.put_off.as_ref().map(|put_off| put_off.since_ms)
+    }
+
+    /// How long the call has been put off in all, when it is executed again now.
+    pub(crate) fn waited(&self, now_ns: u64) -> Waited {
+        let Some(BeenPutOff { at_ns, mut waited, waits_for, .. }) = self.put_off else {
+            return Waited::default();
+        };
+        let place = match waits_for {
+            WaitsFor::Storage => &mut waited.storage,
+            WaitsFor::Clients => &mut waited.clients,
+            WaitsFor::Names => &mut waited.names,
+        };
+        *place += now_ns.saturating_sub(at_ns);
+        waited
     }
 
     /// Takes out what the engine is to get back if the call is not executed.
@@ -240,10 +285,11 @@ impl Outbox {
             self.datagrams.send(shared);
         }
         if !self.answered.is_empty() {
-            let (answered, sent_ns) = (self.answered.drain(..), shared.stamp_ns());
+            let (answered, sent_ns) = (&self.answered, shared.stamp_ns());
             let client = |index| batch.client(index);
             let operations = &counters.operations;
             operations.note_sent_together(batch.arrival, answered, sent_ns, client, shared);
+            self.answered.clear();
         }
         let mut full = None;
         if let Some(intent_log) = &shared.intent_log {

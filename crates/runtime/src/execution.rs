@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 use steadfast_engine::{
-    CallFacts, CallHost, Complaint, Peer, PutOffCall, ReplyBuffer, StorageId, Verdict,
+    CallFacts, CallHost, CallSubject, Complaint, Peer, PutOffCall, ReplyBuffer, StorageId, Verdict,
 };
 
 use crate::batch::{Answered, Batch, Origin, Outbox};
@@ -23,7 +23,7 @@ use crate::put_off;
 use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
-use crate::statistics::{Counters, Executed, Sampler, StageClock};
+use crate::statistics::{Counters, Executed, Sampler, StageClock, Waited};
 use crate::suspended::{Origin as SuspendedOrigin, SuspendedCall, Ticket};
 use crate::turns::Company;
 
@@ -429,6 +429,7 @@ impl Executor {
         reply.files.clear();
         reply.complaint = None;
         reply.facts = CallFacts::default();
+        reply.subject = CallSubject::default();
         let (datagram_peer, address);
         let peer: &Peer = match &batch.origin {
             Origin::Stream(connection) => {
@@ -448,6 +449,7 @@ impl Executor {
         };
         let (begun_ns, now_ms) = (gathering.mark_ns, gathering.now_ms);
         let record = batch.record(index);
+        let waited = batch.waited(begun_ns);
         let mut host = Host::new(context, gathering, seat, guard, batch);
         host.address = address.as_ref();
         host.put_off = batch.take_put_off();
@@ -457,6 +459,7 @@ impl Executor {
         }));
         let stages = host.stages.take();
         let (storage, ticket) = (host.storage, host.ticket.take());
+        let (lent_ns, waited_in) = (host.lent_ns, host.waited_in);
         // None of this call's time.
         let sending_ns = host.sending_ns;
         let begun_ns = begun_ns + sending_ns;
@@ -473,11 +476,12 @@ impl Executor {
         let verdict = match verdict {
             Ok(Verdict::PutOff(call)) => {
                 let core = guard.as_deref_mut();
+                let only = Only { batch: batch.as_ref(), index, waited, now_ns: ended_ns };
                 let kept = match (ticket, storage) {
                     (Some(ticket), _) if call.waits_for_client() => {
-                        suspend(context, seat, core, batch, index, ticket, call)
+                        suspend(context, seat, core, only, ticket, call)
                     }
-                    (_, Some(storage)) => put_off(context, core, batch, index, storage, call),
+                    (_, Some(storage)) => put_off(context, core, only, storage, call),
                     (_, None) => Err(call),
                 };
                 match kept {
@@ -497,8 +501,19 @@ impl Executor {
         };
         let is_sampled = stages.is_some();
         let (decode_ns, access_ns) = stages.map_or((0, 0), |stages| stages.finish(ended_ns));
-        let mut executed =
-            Executed { facts: reply.facts, is_sampled, decode_ns, access_ns, begun_ns, ended_ns };
+        let mut executed = Executed {
+            facts: reply.facts,
+            subject: reply.subject,
+            waited,
+            is_sampled,
+            decode_ns,
+            access_ns,
+            begun_ns,
+            lent_ns,
+            waited_in,
+            ended_ns,
+            flushed_ns: 0,
+        };
         executed.facts.is_error |= matches!(verdict, Ok(Verdict::HangUp(_)) | Err(_));
         let bytes_out = match verdict {
             Ok(Verdict::Replied) => Some(reply.length()),
@@ -506,6 +521,9 @@ impl Executor {
             Ok(Verdict::PutOff(_) | Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
         };
         context.counters.operations.note_executed(&executed, record.len(), bytes_out);
+        if executed.facts.is_repeat && matches!(verdict, Ok(Verdict::Silent)) {
+            context.counters.operations.note_unanswered_repeat(&executed, peer, &context.shared);
+        }
         if let Some(complaint) = reply.complaint.take() {
             // Each has a bound of its own: none hides another.
             let kind = match complaint {
@@ -562,6 +580,23 @@ fn answer_unflushed(verdict: Verdict, reply: &mut ReplyBuffer, shared: &Shared) 
     }
 }
 
+/// A call of a batch that is to be kept by itself.
+#[derive(Clone, Copy)]
+struct Only<'b> {
+    batch: &'b Batch,
+    index: usize,
+    /// How long it had been put off before.
+    waited: Waited,
+    /// By the stamps' clock.
+    now_ns: u64,
+}
+
+impl Only<'_> {
+    fn kept(self, call: PutOffCall, now_ms: u64) -> Arc<Batch> {
+        self.batch.only(self.index, call, now_ms, (self.waited, self.now_ns))
+    }
+}
+
 /// Puts a call off until it may wait for its storage.
 ///
 /// # Errors
@@ -569,11 +604,11 @@ fn answer_unflushed(verdict: Verdict, reply: &mut ReplyBuffer, shared: &Shared) 
 fn put_off(
     context: &Context,
     core: Option<&mut SeatCore>,
-    batch: &Batch,
-    index: usize,
+    only: Only<'_>,
     storage: StorageId,
     call: PutOffCall,
 ) -> Result<(), PutOffCall> {
+    let Only { batch, index, .. } = only;
     let (Some(connection), Some(core)) = (batch.connection(), core) else { return Err(call) };
     let options = &context.shared.options;
     let waiting = &context.shared.waiting.stash_bytes;
@@ -588,7 +623,7 @@ fn put_off(
         return Err(call);
     }
     let now_ms = context.shared.now_ms();
-    let batch = batch.only(index, call, now_ms);
+    let batch = only.kept(call, now_ms);
     waiting.fetch_add(batch.kept_bytes(), Ordering::Relaxed);
     connection.enter();
     core.put_off.push(client, put_off::PutOffCall { token, batch }, storage, now_ms);
@@ -604,11 +639,11 @@ fn suspend(
     context: &Context,
     seat: &Seat,
     core: Option<&mut SeatCore>,
-    batch: &Batch,
-    index: usize,
+    only: Only<'_>,
     (ticket, until_ms): (Arc<Ticket>, u64),
     call: PutOffCall,
 ) -> Result<(), PutOffCall> {
+    let Only { batch, index, .. } = only;
     let options = &context.shared.options;
     let waiting = &context.shared.waiting.stash_bytes;
     let has_memory = waiting.load(Ordering::Relaxed) + batch.record(index).len()
@@ -627,7 +662,7 @@ fn suspend(
         }
         _ => return Err(call),
     };
-    let batch = batch.only(index, call, context.shared.now_ms());
+    let batch = only.kept(call, context.shared.now_ms());
     waiting.fetch_add(batch.kept_bytes(), Ordering::Relaxed);
     context.counters.put_off.add(1);
     let call = SuspendedCall { origin, batch, ticket, until_ms };

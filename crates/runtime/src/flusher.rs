@@ -26,7 +26,7 @@ use crate::datagram::{DatagramReplies, ReplyAddress};
 use crate::log_limit::{LogKind, limited};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
-use crate::statistics::{Arrival, Client, CounterSets, Counters, Executed, Sent, Statistics};
+use crate::statistics::{Arrival, Client, CounterSets, Counters, Ends, Executed, Statistics};
 
 /// Settled calls that a thread keeps room for; there may have been many more at one time.
 const SETTLED_KEPT: usize = 1024;
@@ -99,6 +99,8 @@ pub struct ParkedReply {
 pub(crate) struct Flushers {
     by_domain: RwLock<HashMap<FlushDomain, Arc<Flusher>>>,
     failures: AtomicU64,
+    /// Calls in all queues, told a moment late.
+    waiting: AtomicU64,
     /// Of all flushers' threads.
     pub(crate) counters: CounterSets,
 }
@@ -118,6 +120,11 @@ impl Flushers {
             .entry(domain)
             .or_insert_with(|| Arc::new(Flusher::new(domain, Arc::downgrade(shared))));
         Arc::clone(flusher)
+    }
+
+    /// Calls that wait for a flush to begin, without a lock of theirs: for who sends replies.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Flushes done, and calls that wait now.
@@ -218,7 +225,10 @@ impl Flusher {
         shared: &Arc<Shared>,
     ) -> bool {
         let mut queue = self.queue.lock();
+        let before = queue.calls.len();
         queue.calls.extend(calls);
+        let came = queue.calls.len().saturating_sub(before) as u64;
+        shared.flushers.waiting.fetch_add(came, Ordering::Relaxed);
         let is_full = queue.calls.len() >= shared.options.parked_calls_max;
         if queue.idle > 0 {
             drop(queue);
@@ -240,6 +250,7 @@ impl Flusher {
                     // With one thread at least, the calls are merely late.
                     if queue.threads.is_empty() {
                         let calls = std::mem::take(&mut queue.calls);
+                        shared.flushers.waiting.fetch_sub(calls.len() as u64, Ordering::Relaxed);
                         drop(queue);
                         self.settle_all(calls, shared, &mut ReplySender::new(shared));
                         return false;
@@ -280,6 +291,7 @@ impl Flusher {
             self.space.notify_all();
             drop(queue);
             let Some(shared) = self.shared.upgrade() else { return };
+            shared.flushers.waiting.fetch_sub(calls.len() as u64, Ordering::Relaxed);
             self.settle_all(calls, &shared, &mut sender);
         }
     }
@@ -318,7 +330,10 @@ impl Flusher {
             };
             if outcome.is_ok() && parked.call.go_on() {
                 match &parked.call.awaited {
-                    Awaited::Lsn(lsn) => logged.push((*lsn, parked)),
+                    Awaited::Lsn(lsn) => {
+                        parked.executed.flushed_ns = stable_ns;
+                        logged.push((*lsn, parked));
+                    }
                     Awaited::Flush(flush) => elsewhere.push((flush.domain, parked)),
                 }
                 continue;
@@ -329,6 +344,7 @@ impl Flusher {
                 && let Some(lsn) = keeper.log_reply(&behind)
             {
                 parked.call.awaited = Awaited::Lsn(lsn);
+                parked.executed.flushed_ns = stable_ns;
                 logged.push((lsn, parked));
                 continue;
             }
@@ -482,6 +498,7 @@ struct Settled {
     arrival: Arrival,
     executed: Executed,
     client: Client,
+    is_logged: bool,
 }
 
 impl std::fmt::Debug for ReplySender {
@@ -528,6 +545,7 @@ impl ReplySender {
         shared: &Shared,
     ) {
         let ParkedReply { call, to, arrival, mut executed, .. } = parked;
+        let is_logged = matches!(call.awaited, Awaited::Lsn(_));
         let now_ms = shared.now_ms();
         self.reply.bytes.clear();
         let reply = &mut self.reply.bytes;
@@ -566,7 +584,7 @@ impl ReplySender {
             }
         };
         if settled.is_ok() {
-            self.settled.push(Settled { arrival, executed, client });
+            self.settled.push(Settled { arrival, executed, client, is_logged });
         }
     }
 
@@ -577,8 +595,9 @@ impl ReplySender {
             connection.leave(count);
         }
         self.datagrams.send(shared);
-        let sent = Sent { stable_ns: Some(stable_ns), sent_ns: shared.stamp_ns() };
-        for Settled { arrival, executed, client } in self.settled.drain(..) {
+        let sent_ns = shared.stamp_ns();
+        for Settled { arrival, executed, client, is_logged } in self.settled.drain(..) {
+            let sent = Ends { stable_ns: Some(stable_ns), is_logged, sent_ns };
             let operations = &self.counters.operations;
             operations.note_sent_when_stable(arrival, &executed, sent, client, shared);
         }

@@ -87,10 +87,11 @@ impl HeldBack {
             let Outbox { stream, answered, .. } = &mut held.outbox;
             counters.bytes_out.add(stream.bytes() as u64);
             connection.send(stream, spare, now_ms);
-            let (answered, sent_ns) = (answered.drain(..), shared.stamp_ns());
+            let sent_ns = shared.stamp_ns();
             let client = |_| Some(Client::of(&connection.peer));
             let operations = &counters.operations;
             operations.note_sent_together(held.arrival, answered, sent_ns, client, shared);
+            answered.clear();
             connection.leave(1);
         }
         self.count = 0;

@@ -1,12 +1,16 @@
 //! Reading what a running server counts.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::pool::Pool;
 use crate::shared::Shared;
-use crate::statistics::{CompoundStatistics, OperationStatistics, RecordedCall, Statistics};
+use crate::statistics::{
+    CompoundStatistics, OperationStatistics, RecordedCall, SlowCall, Statistics, TopWindow,
+    take_top,
+};
 
 /// Reads a server's statistics, from any thread; nobody who serves calls waits for it. It keeps
 /// nothing running: of a server that was stopped it tells the last state.
@@ -68,15 +72,42 @@ impl Observer {
         let sets = workers.chain(self.shared.flushers.counters.all());
         let mut records: Vec<_> = sets.flat_map(|set| set.operations.recorded()).collect();
         records.sort_by_key(|record| record.begun_ns);
-        // The stamps' clock is not kept to the time of day: it is good for the time since then.
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let start_unix_ns = (since_1970.as_nanos() as u64).saturating_sub(self.shared.stamp_ns());
+        let start_unix_ns = self.start_unix_ns();
         let surplus = records.len().saturating_sub(count_max);
         records
             .iter()
             .skip(surplus)
             .map(|record| RecordedCall::new(record, start_unix_ns))
             .collect()
+    }
+
+    /// The slowest calls of each operation, slowest first: of each minute and pool 16, for 10 minutes. None of
+    /// them took less than 1 ms.
+    pub fn slow_calls(&self) -> Vec<SlowCall> {
+        let now_ns = self.shared.stamp_ns();
+        let pools = self.pools.iter().map(|pool| &pool.counters.slowest);
+        let all = pools.chain(std::iter::once(&self.shared.flushers.counters.slowest));
+        let start_unix_ns = self.start_unix_ns();
+        let records = all.flat_map(|slowest| slowest.read(now_ns));
+        let mut calls: Vec<_> = records.map(|call| SlowCall::new(&call, start_unix_ns)).collect();
+        calls.sort_by_key(|call| std::cmp::Reverse(call.latency_ns));
+        calls
+    }
+
+    /// What was called since the last time that this was asked, and counts on for so long: nothing is counted
+    /// unless somebody has asked. At most [`crate::TOP_FOCUS_MAX`] clients have tables of their own from now on.
+    pub fn take_top(&self, focus: &[IpAddr], counts_for: Duration) -> TopWindow {
+        let until_ns = self.shared.stamp_ns().saturating_add(counts_for.as_nanos() as u64);
+        let mut sets: Vec<_> = self.pools.iter().flat_map(|pool| pool.counters.all()).collect();
+        sets.extend(self.shared.flushers.counters.all());
+        let counters = sets.iter().map(|set| &set.operations.top);
+        take_top(counters, focus, until_ns, &self.shared.top_room)
+    }
+
+    /// When the stamps' clock began. It is not kept to the time of day: this is good for the time since then.
+    fn start_unix_ns(&self) -> u64 {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (since_1970.as_nanos() as u64).saturating_sub(self.shared.stamp_ns())
     }
 }
 

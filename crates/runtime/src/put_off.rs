@@ -198,7 +198,7 @@ mod tests {
 
     fn call(token: u64, since_ms: u64) -> PutOffCall {
         let kept = Kept::for_test(Vec::new());
-        PutOffCall { token, batch: Batch::new(0).only(0, kept, since_ms) }
+        PutOffCall { token, batch: Batch::new(0).only(0, kept, since_ms, Default::default()) }
     }
 
     fn tokens(calls: &[PutOffCall]) -> Vec<u64> {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::flusher::{ParkedReply, ReplySender};
 use crate::shared::Shared;
@@ -39,8 +40,26 @@ pub trait ReplyLog: Send + Sync {
     /// waits for; `None` if nothing is logged now.
     fn log_reply(&self, call_and_reply: &[u8]) -> Option<u64>;
 
+    /// What it has done during the last so much time, for who tells why a call was slow. Seldom asked.
+    fn activity(&self, _during: Duration) -> LogActivity {
+        LogActivity::default()
+    }
+
     /// Whether no reply waits.
     fn is_idle(&self) -> bool;
+}
+
+/// What an intent log does that can make calls slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogActivity {
+    /// A checkpoint ran.
+    pub has_checkpoint: bool,
+    /// Changes are not logged now, so that each is flushed by itself.
+    pub is_off: bool,
+    /// How full the ring of records is, in percent.
+    pub fill_percent: u8,
+    /// A file system takes no changes, since writing to it has failed.
+    pub has_fault: bool,
 }
 
 /// A running server, for those who send its replies. Keeps nothing of it alive.

@@ -10,6 +10,7 @@ use crate::flusher::Flushers;
 use crate::living::Living;
 use crate::log_limit::LogLimits;
 use crate::reply_log::ReplyLog;
+use crate::statistics::TopRoom;
 use crate::{ServerOptions, Service};
 
 /// How far a server is on its way to its end.
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<Waiting>,
     /// Which connections there are.
     pub(crate) living: Arc<Living>,
+    /// For who looks at what is called now.
+    pub(crate) top_room: TopRoom,
     stamps: StampClock,
     start: Instant,
     phase: AtomicU8,
@@ -58,6 +61,7 @@ impl Shared {
             log: LogLimits::new(),
             waiting: Arc::default(),
             living: Arc::default(),
+            top_room: TopRoom::default(),
             stamps: StampClock::start(),
             start: Instant::now(),
             phase: AtomicU8::new(Phase::Running as u8),

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn call(mailbox: &Arc<Mailbox>, token: u64, until_ms: u64) -> SuspendedCall {
-        let batch = Batch::new(0).only(0, PutOffCall::for_test(Vec::new()), 0);
+        let batch = Batch::new(0).only(0, PutOffCall::for_test(Vec::new()), 0, Default::default());
         let (origin, ticket) = (Origin::Connection(token), Ticket::new(mailbox));
         SuspendedCall { origin, batch, ticket, until_ms }
     }

@@ -302,6 +302,12 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
+    /// Where below the share's root an object is, if that is known without a look at the disk. For people
+    /// only: it may be elsewhere a moment later.
+    fn known_path(&self, _object: &StorageHandle) -> Option<PathBuf> {
+        None
+    }
+
     /// Opens a file to have the locks of clients there, by which local processes see them. Opened for
     /// read locks it cannot have write locks; opened for write locks it has both, if it may be.
     ///

@@ -14,6 +14,7 @@ use crate::api::{
     AcceptRequest, Applied, ExplainRequest, Explanation, GroupStatus, History, PAGE_MAX, Plan,
     RollbackRequest, ShareFilter, SharePage, ShareStatus, Wish,
 };
+use crate::top::{TopFilter, TopReport};
 use exchange::{Endpoint, Question};
 
 pub use exchange::{AskError, Patience};
@@ -177,6 +178,20 @@ impl Client {
     pub fn watch(&self) -> Result<Watch, AskError> {
         let question = Question { method: "GET", route: "/v1/watch", body: None };
         self.endpoint.begin(question, Patience::Short).map(Watch::new)
+    }
+
+    /// What is called now. The first answer is empty: the server begins to count when it is asked.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn top(&self, filter: &TopFilter) -> Result<TopReport, AskError> {
+        let limit = filter.limit.map(|limit| limit.to_string());
+        let client = filter.client.map(|client| client.to_string());
+        let mut query = vec![("by", filter.by.name()), ("sort", filter.sort.name())];
+        query.extend(limit.as_deref().map(|limit| ("limit", limit)));
+        query.extend(client.as_deref().map(|client| ("client", client)));
+        query.extend(filter.filter.as_deref().map(|words| ("filter", words)));
+        self.get(&with_query("/v1/top", &query))
     }
 
     /// A document of any route.

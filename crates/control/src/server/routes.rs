@@ -29,6 +29,8 @@ use crate::api::{
 use crate::clients::{ClientEnded, ClientFilter, ClientNamed, ClientsReport};
 use crate::metrics::{self, Collected, Format};
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
+use crate::slow::{SlowFilter, SlowReport};
+use crate::top::{TopFilter, TopReport};
 
 /// The description of the interface, in `OpenAPI` 3.1.
 pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
@@ -45,6 +47,9 @@ pub(super) const METRICS: &str = "/metrics";
 enum Access {
     /// Nothing: who may connect may ask.
     Read,
+    /// Nothing, but it tells names of files, which may be in directories that not everybody may read: only who
+    /// [`Peer::may_change`].
+    ReadFiles,
     /// Something: only who [`Peer::may_change`].
     Change,
 }
@@ -63,12 +68,16 @@ impl Route {
         Self { method: "get", path, access: Access::Read, handler }
     }
 
+    const fn read_files(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
+        Self { method: "get", path, access: Access::ReadFiles, handler }
+    }
+
     const fn change(path: &'static str, handler: fn() -> MethodRouter<Arc<Shared>>) -> Self {
         Self { method: "post", path, access: Access::Change, handler }
     }
 }
 
-const ROUTES: [Route; 23] = [
+const ROUTES: [Route; 25] = [
     Route::read(METRICS, || get(metrics)),
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
@@ -86,6 +95,8 @@ const ROUTES: [Route; 23] = [
     Route::read("/v1/explain", || get(explain)),
     Route::read("/v1/names", || get(names)),
     Route::read("/v1/statistics", || get(statistics)),
+    Route::read_files("/v1/slow", || get(slow)),
+    Route::read_files("/v1/top", || get(top)),
     Route::read("/v1/log", || get(log)),
     Route::change("/v1/log/flush", || post(|it| command(it, |log| log.flush()))),
     Route::change("/v1/log/enable", || post(|it| command(it, |log| log.enable()))),
@@ -118,7 +129,7 @@ pub fn router(services: Services) -> Router {
     let mut router = Router::new();
     for route in &ROUTES {
         let mut handler = (route.handler)();
-        if route.access == Access::Change {
+        if route.access != Access::Read {
             handler = handler.layer(from_fn(only_who_may_change));
         }
         router = router.route(route.path, handler);
@@ -182,7 +193,7 @@ async fn only_who_may_change(
         return next.run(request).await;
     }
     let why = format!(
-        "{} may look, and not change anything: ask as root, as the user that the server runs as, \
+        "{} may look, and not see names of files or change anything: ask as root, as the user that the server runs as, \
          or as a member of admin_group in [server]",
         peer.who()
     );
@@ -366,6 +377,22 @@ async fn names(State(shared): Server) -> Result<RawJson, Refusal> {
 
 async fn statistics(State(shared): Server) -> Result<RawJson, Refusal> {
     work(shared, |shared| RawJson::of(&(shared.services.statistics)())).await
+}
+
+async fn top(
+    State(shared): Server,
+    query: Result<Query<TopFilter>, QueryRejection>,
+) -> Answer<TopReport> {
+    let filter = asked(query)?;
+    work(shared, move |shared| Ok((shared.services.top)(&filter))).await.map(Json)
+}
+
+async fn slow(
+    State(shared): Server,
+    query: Result<Query<SlowFilter>, QueryRejection>,
+) -> Answer<SlowReport> {
+    let filter = asked(query)?;
+    work(shared, move |shared| Ok((shared.services.slow)(&filter))).await.map(Json)
 }
 
 #[derive(Deserialize)]

@@ -80,7 +80,7 @@ impl CompoundOperations {
     }
 
     /// They, in their order.
-    pub fn iter(self) -> impl Iterator<Item = CompoundOperation> {
+    pub fn iter(self) -> impl Iterator<Item = CompoundOperation> + Clone {
         self.0
             .to_be_bytes()
             .into_iter()

@@ -504,6 +504,7 @@ impl<'a> Run<'_, 'a> {
                 drop(repeated.take(&session, slot));
             }
         }
+        self.call.is_repeat = !matches!(begun, nfs4::session::Begun::New(..));
         let (slot, told) = match begun {
             nfs4::session::Begun::New(slot, told) => (slot, told),
             nfs4::session::Begun::Replay(replayed, told) => {

@@ -9,7 +9,7 @@ mod session;
 mod text;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, ErrorKind, IsTerminal, Read, Write};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,6 +23,7 @@ use self::text::Part;
 use crate::capture::DEFAULT_PORTS;
 use crate::capture::file::{FileError, PacketFile, PacketWriter};
 use crate::capture::live::{self, Live, LiveError};
+use crate::screen::print;
 
 /// For how long packets are waited for before keys and signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -184,32 +185,22 @@ fn recording<T>(path: &Path, begin: impl FnOnce(File) -> io::Result<T>) -> Resul
     begun.map_err(|error| WatchError::Record { path: path.to_owned(), error })
 }
 
-/// Prints; false if nobody reads any more.
-fn print(text: &str) -> Result<bool, WatchError> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
 fn interval(session: &Session, arguments: &WatchArguments) -> Result<bool, WatchError> {
     let by = arguments.by.into();
-    print(&if arguments.json {
+    Ok(print(&if arguments.json {
         text::json(session, Part::Interval, by)
     } else {
         text::table(session, Part::Interval, by, arguments.rows)
-    })
+    })?)
 }
 
 fn total(session: &Session, arguments: &WatchArguments) -> Result<bool, WatchError> {
     let by = arguments.by.into();
-    print(&if arguments.json {
+    Ok(print(&if arguments.json {
         text::json(session, Part::Total, by)
     } else {
         text::table(session, Part::Total, by, arguments.rows) + &text::notes(session)
-    })
+    })?)
 }
 
 /// A table each interval.

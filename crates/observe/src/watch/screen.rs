@@ -5,11 +5,11 @@ mod view;
 
 use std::time::Duration;
 
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use steadfast_sys::process::Signals;
 
 use self::state::{Action, State};
 use super::{PATIENCE, Watch, WatchArguments, WatchError};
+use crate::screen::{self, Input};
 
 /// Shows tables until somebody wants to stop.
 pub(super) fn run(
@@ -17,10 +17,7 @@ pub(super) fn run(
     arguments: &WatchArguments,
     signals: &Signals,
 ) -> Result<(), WatchError> {
-    let mut terminal = ratatui::try_init()?;
-    let outcome = shown(&mut terminal, watch, arguments, signals);
-    ratatui::try_restore()?;
-    outcome
+    screen::run(|terminal| shown(terminal, watch, arguments, signals))
 }
 
 fn shown(
@@ -30,9 +27,7 @@ fn shown(
     signals: &Signals,
 ) -> Result<(), WatchError> {
     let every = arguments.interval.unwrap_or(Duration::from_secs(1));
-    // By the convention of no-color.org.
-    let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut state = State::new(arguments.by.into(), has_colours);
+    let mut state = State::new(arguments.by.into(), screen::has_colours());
     let mut left = arguments.count;
     let mut is_stale = true;
     loop {
@@ -49,12 +44,9 @@ fn shown(
         if left == Some(0) || signals.wait(Duration::ZERO)?.is_some() {
             return Ok(());
         }
-        while event::poll(Duration::ZERO)? {
+        while let Some(input) = screen::next_input(Duration::ZERO)? {
             is_stale = true;
-            let Event::Key(key) = event::read()? else { continue };
-            if key.kind == KeyEventKind::Release {
-                continue;
-            }
+            let Input::Key(key) = input else { continue };
             match state.handle_key(key) {
                 Action::Nothing => {}
                 Action::Quit => return Ok(()),

@@ -46,6 +46,13 @@ pub(super) struct Host<'h, 's> {
     counted: Option<StorageId>,
     lent: Option<Lent>,
     pub(super) was_lent: bool,
+    /// When the call first came to where it might wait, in ns; 0 if it did not.
+    pub(super) lent_ns: u64,
+    /// Of a COMPOUND: the operation that took longest from then on.
+    pub(super) waited_in: Option<CompoundOperation>,
+    /// How long that one took, and when the next one began, in ns.
+    longest_ns: u64,
+    next_since_ns: u64,
     is_offered: bool,
     is_summoned: bool,
     /// Since when an object is being opened, in ns.
@@ -80,6 +87,10 @@ impl<'h, 's> Host<'h, 's> {
             counted: None,
             lent: None,
             was_lent: false,
+            lent_ns: 0,
+            waited_in: None,
+            longest_ns: 0,
+            next_since_ns: 0,
             is_offered: false,
             is_summoned: false,
             opening_since_ns: None,
@@ -112,7 +123,11 @@ impl<'h, 's> Host<'h, 's> {
             self.send_held_back();
         }
         let Some(mut guard) = self.guard.take() else { return };
-        self.client = guard.stop_serving(self.context.shared.stamp_ns());
+        let now_ns = self.context.shared.stamp_ns();
+        self.client = guard.stop_serving(now_ns);
+        if self.lent_ns == 0 {
+            (self.lent_ns, self.next_since_ns) = (now_ns, now_ns);
+        }
         let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
         if !left.is_empty() || !self.batch.is_exhausted() {
             let mut offers = self.seat.offers.lock();
@@ -340,10 +355,23 @@ impl CallHost for Host<'_, '_> {
     }
 
     fn operation_ended(&mut self, operation: CompoundOperation, is_error: bool) {
-        let took_ns = self.stages.is_some().then(|| {
-            let now_ns = self.context.shared.stamp_ns();
-            now_ns.saturating_sub(std::mem::replace(&mut self.part_since_ns, now_ns))
-        });
+        // Who does not come to where it might wait costs no look at the clock.
+        let now_ns = if self.lent_ns != 0 || self.stages.is_some() {
+            self.context.shared.stamp_ns()
+        } else {
+            0
+        };
+        if self.lent_ns != 0 {
+            let took_ns = now_ns.saturating_sub(self.next_since_ns);
+            self.next_since_ns = now_ns;
+            if self.waited_in.is_none() || took_ns > self.longest_ns {
+                (self.waited_in, self.longest_ns) = (Some(operation), took_ns);
+            }
+        }
+        let took_ns = self
+            .stages
+            .is_some()
+            .then(|| now_ns.saturating_sub(std::mem::replace(&mut self.part_since_ns, now_ns)));
         self.context.counters.operations.note_part(operation, is_error, took_ns);
     }
 }

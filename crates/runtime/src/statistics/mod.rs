@@ -9,13 +9,21 @@ mod histogram;
 mod operations;
 mod reading;
 mod recorder;
+mod slowest;
 mod timing;
+mod top;
 
-pub(crate) use operations::{Client, OperationCounters, Sent};
+pub(crate) use operations::{Client, OperationCounters};
 pub use reading::{
-    CompoundStatistics, Latencies, LatencyBucket, OperationStatistics, RecordedCall, StageTimes,
+    CompoundStatistics, Latencies, LatencyBucket, OperationStatistics, RecordedCall, SlowCall,
+    StageTimes,
 };
-pub(crate) use timing::{Arrival, Executed, Sampler, StageClock};
+pub use slowest::{CallStage, CallSurroundings};
+pub(crate) use slowest::{Ends, Slowest};
+pub(crate) use timing::{Arrival, Executed, Sampler, StageClock, Waited};
+
+pub use top::{TOP_FOCUS_MAX, TopOperation, TopRow, TopTable, TopTables, TopWindow};
+pub(crate) use top::{TopRoom, take as take_top};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -132,6 +140,8 @@ impl Counter {
 /// to the next one.
 #[derive(Debug, Default)]
 pub(crate) struct CounterSets {
+    /// Of all of them.
+    pub(crate) slowest: Arc<Slowest>,
     sets: Mutex<Sets>,
 }
 
@@ -147,7 +157,9 @@ impl CounterSets {
         if let Some(set) = sets.unused.pop() {
             return set;
         }
-        let set = Arc::<CachePadded<Counters>>::default();
+        let operations = OperationCounters::with(Arc::clone(&self.slowest));
+        let counters = Counters { operations, ..Counters::default() };
+        let set = Arc::new(CachePadded::new(counters));
         sets.all.push(Arc::clone(&set));
         set
     }

@@ -4,7 +4,9 @@
 //! operations at most 1.2 MiB a thread. The usual two dozen take 300 KiB.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use steadfast_engine::{CompoundOperation, OperationId, Peer, Transport};
@@ -13,7 +15,9 @@ use super::Counter;
 use super::histogram::{Histogram, bucket_of};
 use super::reading::{CompoundStatistics, OperationStatistics, StageTimes};
 use super::recorder::{CallRecord, Ring};
+use super::slowest::{CallSurroundings, Ends, SlowRecord, Slowest, stages};
 use super::timing::{Arrival, Executed};
+use super::top::TopCounters;
 use crate::batch::Answered;
 use crate::shared::Shared;
 
@@ -72,14 +76,6 @@ impl Client {
     }
 }
 
-/// When the reply of an executed call went out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    /// When what it waited for was stable; `None` if it did not wait.
-    pub(crate) stable_ns: Option<u64>,
-    pub(crate) sent_ns: u64,
-}
-
 /// What became of one kind of operation in COMPOUNDs.
 #[derive(Debug, Default)]
 struct PartCell {
@@ -99,6 +95,8 @@ pub(crate) struct OperationCounters {
     /// Likewise.
     parts: [OnceLock<Box<CachePadded<PartCell>>>; CompoundOperation::COUNT],
     ring: Ring,
+    slowest: Arc<Slowest>,
+    pub(crate) top: TopCounters,
 }
 
 impl Default for OperationCounters {
@@ -107,11 +105,18 @@ impl Default for OperationCounters {
             cells: [const { OnceLock::new() }; OperationId::COUNT],
             parts: [const { OnceLock::new() }; CompoundOperation::COUNT],
             ring: Ring::default(),
+            slowest: Arc::default(),
+            top: TopCounters::default(),
         }
     }
 }
 
 impl OperationCounters {
+    /// Whose slowest calls are kept with those of others.
+    pub(crate) fn with(slowest: Arc<Slowest>) -> Self {
+        Self { slowest, ..Self::default() }
+    }
+
     fn cell(&self, operation: OperationId) -> Option<&Cell> {
         let cell: &Cell = self.cells.get(operation.index())?.get_or_init(Box::default);
         Some(cell)
@@ -165,6 +170,14 @@ impl OperationCounters {
         }
     }
 
+    /// A call repeats another one, and gets no reply of its own.
+    #[cold]
+    pub(crate) fn note_unanswered_repeat(&self, executed: &Executed, peer: &Peer, shared: &Shared) {
+        if let Some(mut top) = self.top.begin(executed.ended_ns, &shared.top_room) {
+            top.note(peer.address.ip(), &executed.facts, &executed.subject, None);
+        }
+    }
+
     /// A call that was executed before has its reply.
     pub(crate) fn note_reply(&self, operation: OperationId, is_error: bool, bytes_out: usize) {
         if let Some(cell) = self.cell(operation) {
@@ -177,26 +190,39 @@ impl OperationCounters {
     pub(crate) fn note_sent_together(
         &self,
         arrival: Arrival,
-        answered: impl Iterator<Item = Answered>,
+        answered: &[Answered],
         sent_ns: u64,
         client: impl Fn(usize) -> Option<Client>,
         shared: &Shared,
     ) {
-        let sent = Sent { stable_ns: None, sent_ns };
+        let sent = Ends { stable_ns: None, is_logged: false, sent_ns };
         let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
         let is_slow = is_slow(latency_ns, shared);
         // Calls of one operation often follow each other: they are counted at once.
         let (mut operation, mut calls) = (OperationId::OTHER, 0);
+        let mut top = self.top.begin(sent_ns, &shared.top_room);
         for Answered { index, executed } in answered {
+            let index = *index;
             if executed.facts.operation != operation {
                 self.note_latency(operation, latency_ns, calls);
                 (operation, calls) = (executed.facts.operation, 0);
             }
             calls += 1;
+            if let Some(top) = &mut top
+                && let Some(client) = client(index)
+            {
+                let address = client.address.ip();
+                top.note(address, &executed.facts, &executed.subject, Some(latency_ns));
+            }
             if (executed.is_sampled || is_slow)
                 && let Some(client) = client(index)
             {
-                self.record(arrival, &executed, sent, client);
+                self.record(arrival, executed, sent, client);
+            }
+            if self.slowest.would_keep(executed.facts.operation, latency_ns, sent_ns)
+                && let Some(client) = client(index)
+            {
+                self.keep_slow(arrival, executed, sent, client, shared);
             }
         }
         self.note_latency(operation, latency_ns, calls);
@@ -207,13 +233,20 @@ impl OperationCounters {
         &self,
         arrival: Arrival,
         executed: &Executed,
-        sent: Sent,
+        sent: Ends,
         client: Client,
         shared: &Shared,
     ) {
         let latency_ns = sent.sent_ns.saturating_sub(arrival.received_ns);
+        if let Some(mut top) = self.top.begin(sent.sent_ns, &shared.top_room) {
+            let address = client.address.ip();
+            top.note(address, &executed.facts, &executed.subject, Some(latency_ns));
+        }
         if executed.is_sampled || is_slow(latency_ns, shared) {
             self.record(arrival, executed, sent, client);
+        }
+        if self.slowest.would_keep(executed.facts.operation, latency_ns, sent.sent_ns) {
+            self.keep_slow(arrival, executed, sent, client, shared);
         }
         // Last, as with those that are sent together: who sees the reply counted finds the rest.
         self.note_latency(executed.facts.operation, latency_ns, 1);
@@ -230,7 +263,37 @@ impl OperationCounters {
     }
 
     #[cold]
-    fn record(&self, arrival: Arrival, executed: &Executed, sent: Sent, client: Client) {
+    fn keep_slow(
+        &self,
+        arrival: Arrival,
+        executed: &Executed,
+        sent: Ends,
+        client: Client,
+        shared: &Shared,
+    ) {
+        let sent_ns = sent.sent_ns;
+        let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
+        let during = Duration::from_nanos(latency_ns);
+        let log = shared.intent_log.as_ref().map(|log| log.activity(during)).unwrap_or_default();
+        let record = SlowRecord {
+            facts: executed.facts,
+            subject: executed.subject,
+            waited_in: executed.waited_in,
+            client,
+            received_ns: arrival.received_ns,
+            latency_ns,
+            stages_ns: stages(arrival, executed, sent),
+            surroundings: CallSurroundings {
+                log,
+                parked: shared.flushers.waiting(),
+                waiting_bytes: shared.waiting.bytes.load(Ordering::Relaxed) as u64,
+            },
+        };
+        self.slowest.keep(&record, sent_ns);
+    }
+
+    #[cold]
+    fn record(&self, arrival: Arrival, executed: &Executed, sent: Ends, client: Client) {
         let settled_ns = sent.stable_ns.unwrap_or(executed.ended_ns);
         let stable_ns = sent.stable_ns.map(|at| at.saturating_sub(executed.ended_ns));
         let stages_ns = executed.is_sampled.then(|| {

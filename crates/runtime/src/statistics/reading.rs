@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 
-use steadfast_engine::{CompoundOperation, CompoundOperations, OperationId, Transport};
+use steadfast_engine::{
+    CallSubject, CompoundOperation, CompoundOperations, OperationId, Transport,
+};
 
 use super::histogram::{BUCKETS, bounds_of};
 use super::recorder::CallRecord;
+use super::slowest::{CallStage, CallSurroundings, SlowRecord};
 
 /// What became of one operation's calls since the start.
 ///
@@ -129,6 +132,59 @@ pub struct RecordedCall {
     pub was_parked: bool,
     /// Where its time went.
     pub stages: StageTimes,
+}
+
+/// One of the slowest calls of its operation.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowCall {
+    /// The client's number for it.
+    pub xid: u32,
+    /// What was called.
+    pub operation: OperationId,
+    /// Whether it failed.
+    pub is_error: bool,
+    /// Of a COMPOUND: the operations that were executed, as far as they are kept.
+    pub operations: CompoundOperations,
+    /// Of a COMPOUND that came to where it might wait: the operation that took longest from there on.
+    pub waited_in: Option<CompoundOperation>,
+    /// What it was about.
+    pub subject: CallSubject,
+    /// Who called.
+    pub client: SocketAddr,
+    /// How.
+    pub transport: Transport,
+    /// When it was received, in ns since 1970.
+    pub received_unix_ns: u64,
+    /// From then until the reply was handed to the socket.
+    pub latency_ns: u64,
+    /// How long it was in each stage, in ns. The sum is the latency.
+    pub stages_ns: [(CallStage, u64); CallStage::COUNT],
+    /// What else went on when the reply was sent.
+    pub surroundings: CallSurroundings,
+}
+
+impl SlowCall {
+    /// `start_unix_ns`: when the stamps' clock began.
+    pub(crate) fn new(record: &SlowRecord, start_unix_ns: u64) -> Self {
+        let mut stages_ns = CallStage::ALL.map(|stage| (stage, 0));
+        for ((_, place), ns) in stages_ns.iter_mut().zip(record.stages_ns) {
+            *place = ns;
+        }
+        Self {
+            xid: record.facts.xid,
+            operation: record.facts.operation,
+            is_error: record.facts.is_error,
+            operations: record.facts.operations,
+            waited_in: record.waited_in,
+            subject: record.subject,
+            client: record.client.address,
+            transport: record.transport(),
+            received_unix_ns: start_unix_ns.saturating_add(record.received_ns),
+            latency_ns: record.latency_ns,
+            stages_ns,
+            surroundings: record.surroundings,
+        }
+    }
 }
 
 impl OperationStatistics {

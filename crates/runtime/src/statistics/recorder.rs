@@ -103,6 +103,7 @@ impl CallRecord {
                 operation: OperationId::from_index((head >> 32) as usize & 0xffff)?,
                 is_error: is(IS_ERROR),
                 operations: CompoundOperations::from_word(operations),
+                ..CallFacts::default()
             },
             client: SocketAddr::new(ip, port as u16),
             transport: if is(IS_UDP) { Transport::Udp } else { Transport::Tcp },
@@ -189,6 +190,7 @@ mod tests {
                 operation: OperationId::from_index(number as usize % OperationId::COUNT).unwrap(),
                 is_error: number.is_multiple_of(2),
                 operations: CompoundOperations::from_word(number % 70),
+                ..CallFacts::default()
             },
             client: if number.is_multiple_of(3) {
                 SocketAddr::new(Ipv6Addr::from_bits(u128::from(number) << 60).into(), 700)

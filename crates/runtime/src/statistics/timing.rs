@@ -3,7 +3,7 @@
 //! Every call costs one look at the clock: the end of one is the beginning of the next. Where the
 //! time in between went is measured for one call in so many, by chance ([`Sampler`]).
 
-use steadfast_engine::{CallFacts, Stage};
+use steadfast_engine::{CallFacts, CallSubject, CompoundOperation, Stage};
 
 /// How a batch came, by the stamps' clock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,16 +20,36 @@ impl Arrival {
     }
 }
 
+/// How long a call was suspended, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waited {
+    /// For a name service.
+    pub(crate) names: u64,
+    /// For other clients.
+    pub(crate) clients: u64,
+    /// For its storage, for which too many waited.
+    pub(crate) storage: u64,
+}
+
 /// A call that was executed, on its way to whoever sends its reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Executed {
     pub(crate) facts: CallFacts,
+    pub(crate) subject: CallSubject,
+    /// Before it was executed for the last time.
+    pub(crate) waited: Waited,
     /// The times of its stages were taken.
     pub(crate) is_sampled: bool,
     pub(crate) decode_ns: u32,
     pub(crate) access_ns: u32,
     pub(crate) begun_ns: u64,
+    /// When it came to where it might wait, and lent its seat; 0 if it did not.
+    pub(crate) lent_ns: u64,
+    /// Of a COMPOUND: the operation that took longest from then on.
+    pub(crate) waited_in: Option<CompoundOperation>,
     pub(crate) ended_ns: u64,
+    /// When what it has to flush was stable, if it waits for the log after that; 0 if it does not.
+    pub(crate) flushed_ns: u64,
 }
 
 impl Executed {

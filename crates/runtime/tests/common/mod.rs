@@ -151,6 +151,16 @@ impl Service for Toy {
                     host.operation_ended(operation, place + 1 == body.len());
                 }
             }
+            // A COMPOUND of two operations, by index, the first of which may wait. The second waits at the gate.
+            b'Q' => {
+                let operation = |index| CompoundOperation::all().nth(index).unwrap();
+                host.operations_begin();
+                host.may_block();
+                host.operation_ended(operation(1), false);
+                self.0.gate.pass();
+                host.operation_ended(operation(2), false);
+                host.operation_ended(operation(3), false);
+            }
             // Tells who serves it, and where.
             b'c' => {
                 let cpu = rustix::thread::sched_getcpu();

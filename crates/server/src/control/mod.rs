@@ -4,7 +4,9 @@
 mod clients;
 mod log;
 mod metrics;
+mod slow;
 mod statistics;
+mod top;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -63,6 +65,9 @@ fn services(about: AskedAbout<'_>) -> Services {
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = log.cloned();
     let told = Arc::clone(&engine);
+    let (of_top, named_by, windows) =
+        (observer.clone(), Arc::clone(&engine), top::Windows::default());
+    let (slow_calls, of_them) = (observer.clone(), Arc::clone(&engine));
     let scraped = Scraped {
         observer: observer.clone(),
         engine: Arc::clone(&engine),
@@ -75,6 +80,8 @@ fn services(about: AskedAbout<'_>) -> Services {
     };
     Services {
         metrics: Box::new(move || scraped.figures()),
+        slow: Box::new(move |filter| slow::slow(&slow_calls, &of_them, filter)),
+        top: Box::new(move |filter| top::top(&windows, &of_top, &named_by, filter)),
         statistics: Box::new(move || {
             let log = keeper.as_deref().map(IntentLogKeeper::status);
             statistics(&observer, &engine, &storage, log.as_ref(), started_unix_ms)

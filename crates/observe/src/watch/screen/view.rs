@@ -4,12 +4,13 @@ use std::fmt::Write;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line as TextLine, Span};
+use ratatui::style::{Color, Style};
+use ratatui::text::Line as TextLine;
 use ratatui::widgets::Paragraph;
 
 use super::state::{Line, Sort, State};
 use crate::capture::By;
+use crate::screen::{accent, ms, row_style, scrolled, tabs};
 use crate::watch::session::Session;
 use crate::watch::text::bytes;
 
@@ -30,15 +31,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State, session: &Session) 
     frame.render_widget(Paragraph::new(heading(state, session)), head);
     let width = usize::from(frame.area().width);
     let label_width = width.saturating_sub(NUMBERS_WIDTH).max(LABEL_WIDTH_MIN);
-    let titles = TextLine::styled(column_titles(state, label_width), accent(state, Color::Cyan));
+    let titles =
+        TextLine::styled(column_titles(state, label_width), accent(state.has_colours, Color::Cyan));
     frame.render_widget(Paragraph::new(titles), columns);
     frame.render_widget(Paragraph::new(body(state, rows, label_width)), rows);
     frame.render_widget(Paragraph::new(footing(state, session)), foot);
-}
-
-fn accent(state: &State, colour: Color) -> Style {
-    let style = Style::new().add_modifier(Modifier::BOLD);
-    if state.has_colours { style.fg(colour) } else { style }
 }
 
 fn heading(state: &State, session: &Session) -> Vec<TextLine<'static>> {
@@ -50,20 +47,10 @@ fn heading(state: &State, session: &Session) -> Vec<TextLine<'static>> {
         None => "all clients".to_owned(),
     };
     let latency = &interval.latency;
-    let mut tabs = vec![Span::raw("by ")];
-    for (index, by) in By::ALL.into_iter().enumerate() {
-        let style = if by == state.by {
-            Style::new().add_modifier(Modifier::REVERSED)
-        } else {
-            Style::new()
-        };
-        tabs.push(Span::styled(format!("{} {by}", index + 1), style));
-        tabs.push(Span::raw("  "));
-    }
     vec![
         TextLine::styled(
             format!("steadfast watch: {who}, {:.0} s", session.total_seconds()),
-            accent(state, Color::Green),
+            accent(state.has_colours, Color::Green),
         ),
         TextLine::raw(format!(
             "{rate:.1} calls/s, {:.3} ms/call, p99 {:.3} ms; {} calls, {} errors, {} retr",
@@ -73,7 +60,7 @@ fn heading(state: &State, session: &Session) -> Vec<TextLine<'static>> {
             total.errors,
             total.retransmissions
         )),
-        TextLine::from(tabs),
+        tabs(By::ALL.into_iter().map(|by| (by.name(), by == state.by))),
     ]
 }
 
@@ -92,18 +79,6 @@ fn column_titles(state: &State, label_width: usize) -> String {
         "p99",
         mark(Sort::Bytes, "B/s"),
     )
-}
-
-/// A time in ms in six columns.
-fn ms(ns: u64) -> String {
-    let ms = ns as f64 / 1e6;
-    if ms < 10.0 {
-        format!("{ms:.3}")
-    } else if ms < 1000.0 {
-        format!("{ms:.1}")
-    } else {
-        format!("{ms:.0}")
-    }
 }
 
 /// A rate of bytes in five columns.
@@ -130,21 +105,12 @@ fn row(line: &Line, label_width: usize) -> String {
 
 fn body(state: &mut State, area: Rect, label_width: usize) -> Vec<TextLine<'static>> {
     let height = usize::from(area.height).max(1);
-    if state.selected < state.top {
-        state.top = state.selected;
-    } else if state.selected >= state.top + height {
-        state.top = state.selected + 1 - height;
-    }
+    state.top = scrolled(state.top, state.selected, height);
     let lines = state.lines.iter().enumerate().skip(state.top).take(height);
     lines
         .map(|(index, line)| {
-            let mut style = Style::new();
-            if state.has_colours && line.errors > 0 {
-                style = style.fg(Color::Yellow);
-            }
-            if index == state.selected {
-                style = style.add_modifier(Modifier::REVERSED);
-            }
+            let is_selected = index == state.selected;
+            let style = row_style(state.has_colours, line.errors > 0, is_selected);
             TextLine::styled(row(line, label_width), style)
         })
         .collect()
@@ -164,7 +130,7 @@ fn footing(state: &State, session: &Session) -> Vec<TextLine<'static>> {
         }
     }
     let is_lossy = dropped > 0 || counts.is_lossy();
-    let style = if is_lossy { accent(state, Color::Red) } else { Style::new() };
+    let style = if is_lossy { accent(state.has_colours, Color::Red) } else { Style::new() };
     let keys = match (&state.typed, state.complaint) {
         (Some(typed), None) => format!("address of a client: {typed}_  (Enter, Esc)"),
         (_, Some(complaint)) => complaint.to_owned(),
