@@ -67,6 +67,8 @@ pub(crate) struct Held {
     flights: BTreeMap<u64, (u64, u64)>,
     last_flight: u64,
     acknowledgements: u64,
+    /// What was acknowledged is asked of the server ([`Held::trust_acknowledged`]).
+    is_acknowledged_trusted: bool,
 }
 
 impl Held {
@@ -114,9 +116,20 @@ impl Held {
         self.starts(from, to).iter().any(is_dirty)
     }
 
-    /// The end of the last held byte.
+    /// No call reaches a server that has lost what it had acknowledged: so it has all of that, and what others
+    /// have written since.
+    pub(crate) fn trust_acknowledged(&mut self, is_trusted: bool) {
+        self.is_acknowledged_trusted = is_trusted;
+    }
+
+    /// The end of the last byte that outweighs what the server has.
     pub(crate) fn end(&self) -> Option<u64> {
-        self.extents.last_key_value().map(|(offset, extent)| offset + extent.length as u64)
+        let end = |(offset, extent): (&u64, &Extent)| offset + extent.length as u64;
+        if !self.is_acknowledged_trusted {
+            return self.extents.last_key_value().map(end);
+        }
+        let dirty = self.dirty.last().and_then(|start| self.extents.get_key_value(start)).map(end);
+        dirty.max(self.flights.values().map(|(_, to)| *to).max())
     }
 
     fn put(&mut self, offset: u64, extent: Extent) {
@@ -315,6 +328,16 @@ impl Held {
         has_lost
     }
 
+    /// Whether all that a COMMIT sent at `mark` was for was acknowledged under this verifier.
+    pub(crate) fn is_acknowledged_under(&self, mark: u64, verifier: Verifier) -> bool {
+        self.extents.values().all(|extent| match extent.stage {
+            Stage::Unstable { verifier: own, acknowledged } => {
+                acknowledged > mark || own == verifier
+            }
+            Stage::Dirty | Stage::Sent { .. } => true,
+        })
+    }
+
     /// A COMMIT that was sent at `mark` has failed: what it was for is given up.
     pub(crate) fn give_up_unstable(&mut self, mark: u64) {
         self.take_unstable(mark);
@@ -347,11 +370,14 @@ impl Held {
         self.cut(size, u64::MAX);
     }
 
-    /// The held bytes of a range, as pieces with their places.
+    /// The bytes of a range that outweigh what the server has, as pieces with their places.
     pub(crate) fn pieces(&self, from: u64, to: u64) -> Vec<Piece> {
         let starts = self.starts(from, to);
         let pieces = starts.into_iter().filter_map(|start| {
             let extent = self.extents.get(&start)?;
+            if self.is_acknowledged_trusted && matches!(extent.stage, Stage::Unstable { .. }) {
+                return None;
+            }
             let skipped = from.saturating_sub(start) as usize;
             let length = extent.length.min((to - start) as usize);
             Some(Piece { offset: start + skipped as u64, extent: extent.part(skipped, length) })

@@ -207,6 +207,11 @@ impl Recovery {
         self.state.lock().is_async
     }
 
+    /// The share's root.
+    pub(crate) fn root(&self) -> &FileHandle {
+        &self.root
+    }
+
     pub(crate) fn verifier(&self) -> Option<Verifier> {
         self.state.lock().verifier
     }

@@ -81,7 +81,7 @@ struct DataState {
 }
 
 impl Data {
-    /// Where the last held byte ends.
+    /// Where the last byte ends that outweighs what the server has.
     pub(crate) fn end(&self) -> Option<u64> {
         self.state.lock().held.end()
     }
@@ -355,7 +355,7 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Held bytes of a range. They outweigh what the server has, if they are taken before it is asked.
+    /// Bytes of a range that the server may not have. They outweigh what the server has, if they are taken before it is asked.
     pub(crate) fn held(node: &Node, offset: u64, size: u64) -> (Vec<Piece>, Option<u64>) {
         let state = node.data.state.lock();
         (state.held.pieces(offset, offset.saturating_add(size)), state.held.end())

@@ -2,7 +2,9 @@
 // Each test program uses a part of it; a failure here is a failure of the test.
 #![allow(dead_code, unreachable_pub, clippy::expect_used, clippy::unwrap_used)]
 
+pub mod async_share;
 pub mod mounts;
+pub mod workers;
 
 use std::fs::Permissions;
 use std::io::Read;

@@ -62,6 +62,24 @@ fn another_verifier_makes_everything_of_the_old_one_dirty() {
 }
 
 #[test]
+fn what_is_acknowledged_is_left_to_a_server_that_cannot_lose_it_unseen() {
+    let mut held = Held::default();
+    held.insert(0, b"abcdefgh", 4);
+    held.insert(8, b"ij", GATHER);
+    let run = held.depart(8).unwrap();
+    held.trust_acknowledged(true);
+    assert_eq!((bytes(&held, 0, 1), held.end()), (vec![Some(b'a')], Some(10)), "it is in flight");
+    held.acknowledge(&run, 8, Some([1; 8]));
+    assert_eq!(bytes(&held, 6, 10), [None, None, Some(b'i'), Some(b'j')]);
+    let run = held.depart(8).unwrap();
+    assert_eq!(held.end(), Some(10));
+    held.acknowledge(&run, 2, Some([1; 8]));
+    assert_eq!((held.end(), held.bytes()), (None, 10));
+    held.trust_acknowledged(false);
+    assert_eq!((bytes(&held, 9, 10), held.end()), (vec![Some(b'j')], Some(10)));
+}
+
+#[test]
 fn a_short_write_leaves_the_rest_dirty() {
     let mut held = Held::default();
     held.insert(0, b"abcdef", GATHER);

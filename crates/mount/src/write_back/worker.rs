@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use steadfast_client::{Identity, StableHow, Write};
+use steadfast_client::{Identity, Nfs3Client, StableHow, Write};
 
 use super::records::Refusal;
 use super::stability::Stabilized;
 use super::{Data, DataState, SENT_AFTER, WriteBack};
 use crate::errors::Errno;
-use crate::held::Run;
+use crate::held::{Run, Verifier};
 use crate::node::Node;
 use crate::transport::{Patience, is_lost};
 
@@ -126,6 +126,9 @@ impl WriteBack {
                 let unstable =
                     (written.committed == StableHow::Unstable).then_some(written.verifier);
                 state.held.acknowledge(run, u64::from(written.count), unstable);
+                let recovery = self.recovery.as_ref();
+                let is_async = recovery.is_some_and(|recovery| recovery.is_async());
+                state.held.trust_acknowledged(is_async);
                 if unstable.is_none() {
                     self.leave(&mut state);
                 }
@@ -162,10 +165,17 @@ impl WriteBack {
             Stabilized::Committed(commit) => commit.verifier,
             Stabilized::Synced(verifier) => verifier,
         });
+        let is_gone = verifier.as_ref().is_err_and(|error| Errno::from(error) == Errno::ESTALE);
+        let of_now = if is_gone { self.verifier_of_now(identity) } else { None };
         let mut state = node.data.state.lock();
         let before = state.held.bytes();
         state.is_committing = false;
         match verifier {
+            // The server had the data, and has lost nothing: somebody else has removed the file since.
+            Err(_) if of_now.is_some_and(|now| state.held.is_acknowledged_under(mark, now)) => {
+                state.held.give_up_unstable(mark);
+                self.leave_refused(&mut state, 0..u64::MAX, Refusal::Unmissed);
+            }
             Err(error) if is_lost(&error) => {
                 drop(state);
                 return self.await_recovery(node);
@@ -206,6 +216,14 @@ impl WriteBack {
             }
         }
         self.settle(node, &mut state, before);
+    }
+
+    /// The server's verifier, where it tells of each loss.
+    fn verifier_of_now(&self, identity: &Identity) -> Option<Verifier> {
+        let recovery = self.recovery.as_ref().filter(|recovery| recovery.is_async())?;
+        let patience = Patience::default();
+        let ask = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(recovery.root());
+        self.server.call_once(identity, patience, ask).ok().map(|status| status.verifier)
     }
 
     /// Data of a file could not be written.
