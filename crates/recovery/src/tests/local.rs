@@ -732,6 +732,8 @@ fn a_change_in_steps_that_a_crash_cut_short_is_no_local_one() {
     shared.write(4, b'b');
     shared.mark();
     shared.disk.nodes = nodes;
+    // Of the first write the times had reached the disk, and not yet the data.
+    shared.disk.put(&object, 0, b"...");
     let report = shared.replay(None, &[]);
     assert_eq!(data_of(&shared.disk, &object), shared.acknowledged);
     assert_eq!((report.conflicts, kept(&shared.disk)), (vec![], vec![]));
