@@ -194,14 +194,18 @@ fn one(
     }
     let began = if index == 0 { Began::BeforeTheCut } else { Began::Now };
     places.start_machine(shape.seed, index + 1, began)?;
+    let under_way = moment.under_way.iter().map(|number| {
+        format!("#{number} {}", moment.action(*number).map(ToString::to_string).unwrap_or_default())
+    });
     let mut head = format!(
         "--histories --fs {}{} --seed {}: power cut {index} at event {}, {survival:?}, {} operations \
-         acknowledged, then {then:?}",
+         acknowledged, under way: [{}], then {then:?}",
         shape.file_system,
         shape.log_words(),
         shape.seed,
         moment.point,
-        moment.acknowledged.len()
+        moment.acknowledged.len(),
+        under_way.collect::<Vec<_>>().join("; ")
     );
     if let Then::Power(second) = then {
         return again(stage, recording, moment, images, second, &head, tally);
