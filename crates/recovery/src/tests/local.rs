@@ -738,3 +738,37 @@ fn a_change_in_steps_that_a_crash_cut_short_is_no_local_one() {
     assert_eq!(data_of(&shared.disk, &object), shared.acknowledged);
     assert_eq!((report.conflicts, kept(&shared.disk)), (vec![], vec![]));
 }
+
+/// Who writes to a file and sets its mtime back is seen by what the next change of its names tells of before, also
+/// where another change of names came before.
+#[test]
+fn what_was_written_with_the_old_mtime_is_kept_where_a_name_was_changed_after_it() {
+    for is_told in [true, false] {
+        let mut shared = Shared::new();
+        shared.write(0, b'a');
+        let object = key(FILE);
+        let rename = |shared: &mut Shared, is_told: bool| {
+            let before = shared.disk.attr(&object).unwrap();
+            shared.disk.clock += 1;
+            shared.disk.touch(&object, false);
+            let [from, to] = [b"file".as_slice(), b"moved"].map(|name| Place { dir: key(0), name });
+            let action = Action::Rename { from, to, object, is_directory: false, victim: None };
+            let mut change = Change::new(action);
+            if is_told {
+                let Attr { ctime, mtime, .. } = before;
+                change.before = Some(Before { ctime, mtime, ownership: None });
+                change.after.push((object, shared.disk.attr(&object).unwrap()));
+            }
+            shared.records.push(record(&change));
+        };
+        rename(&mut shared, is_told);
+        shared.write_locally(0, b'l');
+        rename(&mut shared, is_told);
+        shared.mark();
+        let report = shared.replay(None, &[]);
+        assert!(data_of(&shared.disk, &object).starts_with(b"aaa"));
+        let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+        assert_eq!(kinds, if is_told { vec![ConflictKind::FoundKept] } else { vec![] });
+        assert_eq!(kept(&shared.disk).len(), kinds.len());
+    }
+}
