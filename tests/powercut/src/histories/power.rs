@@ -208,7 +208,7 @@ fn one(
         under_way.collect::<Vec<_>>().join("; ")
     );
     if let Then::Power(second) = then {
-        return again(stage, recording, moment, images, second, &head, tally);
+        return again(stage, recording, moment, images, (second, began), &head, tally);
     }
     let (mounted, is_repaired) = match mount(stage, recording) {
         Ok(mounted) => mounted,
@@ -418,7 +418,7 @@ fn again(
     recording: &Recording,
     moment: &Moment<'_>,
     images: Vec<Image>,
-    second: Second,
+    (second, began): (Second, Began),
     head: &str,
     tally: &mut Tally,
 ) -> Result<()> {
@@ -517,7 +517,8 @@ fn again(
             continue;
         };
         tally.repaired += usize::from(is_repaired);
-        let then = (Then::Start, Began::Now, said);
+        // What the first start was free to undo stays undone.
+        let then = (Then::Start, began, said);
         let findings = started(stage, &next, &later, then, &mut head, &mut random);
         let findings = findings.unwrap_or_else(|error| not_started(&error));
         for mounted in mounted.into_iter().rev() {
