@@ -107,11 +107,11 @@ fn calls_that_wait_for_a_flush_are_counted_where_another_is_slow() {
     // None waits any more when this one is executed for 200 ms.
     client.call(10, b'o', &[200]);
     let observer = fixture.server.observer();
-    let last = || {
-        let calls = observer.slow_calls().into_iter();
-        calls.filter(|call| call.surroundings.parked == 0).max_by_key(|call| call.latency_ns)
-    };
-    wait_until(|| last().is_some_and(|call| call.latency_ns >= 200_000_000));
+    let last = || observer.slow_calls().into_iter().find(|call| call.xid == 10);
+    wait_until(|| last().is_some());
+    let last = last().unwrap();
+    assert!(last.latency_ns >= 200_000_000, "{last:?}");
+    assert_eq!(last.surroundings.parked, 0, "{last:?}");
 }
 
 #[test]
