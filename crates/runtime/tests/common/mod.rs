@@ -140,6 +140,7 @@ impl Service for Toy {
             return Verdict::HangUp(HangUp::NotACall);
         };
         reply.bytes.extend_from_slice(number);
+        reply.facts.xid = u32::from_be_bytes(*number);
         self.0.executed.fetch_add(1, Ordering::SeqCst);
         match command {
             b'e' => reply.bytes.extend_from_slice(body),
