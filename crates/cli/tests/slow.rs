@@ -12,7 +12,7 @@ use intent_log_support::disk::Disk;
 use intent_log_support::site::Site;
 use intent_log_support::{create, stop};
 use serde_json::Value;
-use steadfast_client::{Identity, StableHow, arguments, procedure};
+use steadfast_client::{Identity, Settings, StableHow, arguments, procedure};
 
 /// Longer than anything else that a call does here.
 const FROZEN: Duration = Duration::from_millis(800);
@@ -116,13 +116,30 @@ fn a_log_without_room_is_named() {
     let (mut client, root) = site.mount(&running, 0);
     let file = create(&mut client, &root, "slow-file");
     let frozen = log.freeze();
-    // Each is answered at once, and takes room of the 16 MiB, until there is no more.
+    // Each takes room until it is written, which it is not, until the first finds none.
+    let waits_for_room = || {
+        let words = ["log", "status", "--json", "--state-directory", utf8(&site.place.state)];
+        let told: Value = serde_json::from_slice(&output(&words).stdout).unwrap();
+        told["waits_for_room"].as_u64().unwrap()
+    };
     let bytes = vec![7; 32 << 10];
     let mut xids = Vec::new();
-    for number in 0..600 {
-        let at = number % 64 * bytes.len() as u64;
-        let data = arguments::write(&file, at, &bytes, StableHow::Unstable);
-        xids.push(client.transport().send(procedure::WRITE, &Identity::root(), &data).unwrap());
+    let before = waits_for_room();
+    while waits_for_room() == before {
+        assert!(xids.len() < 1000, "the log has 16 MiB");
+        // A quarter of what it has room for, then one by one.
+        for _ in 0..if xids.len() < 384 { 128 } else { 1 } {
+            let at = xids.len() as u64 % 64 * bytes.len() as u64;
+            let data = arguments::write(&file, at, &bytes, StableHow::FileSync);
+            xids.push(client.transport().send(procedure::WRITE, &Identity::root(), &data).unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // What is left is enough for some of these.
+    for number in 0..16 {
+        let name = format!("made-{number}");
+        let data = arguments::mkdir(&root, name.as_bytes(), &Settings::default());
+        xids.push(client.transport().send(procedure::MKDIR, &Identity::root(), &data).unwrap());
     }
     std::thread::sleep(FROZEN);
     drop(frozen);
@@ -139,14 +156,14 @@ fn a_log_without_room_is_named() {
     let begun = Instant::now();
     loop {
         let report: Value =
-            serde_json::from_str(&slow(&site.place, &["--json", "--operation", "write"])).unwrap();
+            serde_json::from_str(&slow(&site.place, &["--json", "--operation", "mkdir"])).unwrap();
         if report["calls"].as_array().unwrap().iter().any(waited) {
             break;
         }
         assert!(begun.elapsed() < PATIENCE, "{report:#}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let text = slow(&site.place, &["--operation", "WRITE"]);
+    let text = slow(&site.place, &["--operation", "MKDIR"]);
     assert!(text.contains("waiting until the log took the change"), "{text}");
     stop(running);
 }

@@ -305,7 +305,8 @@ fn the_number_of_series_has_a_bound() {
 
 #[test]
 fn series_of_clients_and_shares_are_there_without_any() {
-    let text = text(&Figures::default(), Format::Prometheus).expect("a text");
+    let counted = Figures { shares: Some(ShareCounts::default()), ..Figures::default() };
+    let text = text(&counted, Format::Prometheus).expect("a text");
     for (name, count) in [("clients", 9), ("client_opens", 9), ("shares", 4)] {
         let lines = text.lines().filter(|line| line.starts_with(&format!("steadfast_{name}{{")));
         assert_eq!(lines.filter(|line| line.ends_with(" 0")).count(), count, "{name}");
