@@ -469,3 +469,26 @@ fn shares_that_were_never_counted_are_not_told_as_none() {
     let told = text(&figures, Format::Prometheus).unwrap();
     assert!(told.contains("\nsteadfast_shares{state=\"enabled\"} 0\n"), "{told}");
 }
+
+/// One is mounted over another, at the same place.
+#[test]
+fn file_systems_at_one_place_have_one_series() {
+    let file_system = |fault: Option<&str>| FileSystemFigures {
+        path: "/srv".to_owned(),
+        fault: fault.map(str::to_owned),
+        ..FileSystemFigures::default()
+    };
+    let file_systems = vec![file_system(None), file_system(Some("EIO")), file_system(None)];
+    let log = LogFigures { file_systems, ..LogFigures::default() };
+    let statistics = Statistics { log: Some(log), ..Statistics::default() };
+    let told = text(&Figures { statistics, ..Figures::default() }, Format::Prometheus).unwrap();
+    let lines: Vec<&str> = told.lines().filter(|line| !line.starts_with('#')).collect();
+    let mut series: Vec<_> = lines.iter().filter_map(|line| line.rsplit_once(' ')).collect();
+    series.sort_unstable();
+    let all = series.len();
+    series.dedup_by_key(|(name, _)| *name);
+    assert_eq!(series.len(), all, "{told}");
+    // The faulty one is told.
+    let faulty = |line: &&str| line.contains("faulty{") && line.contains("/srv");
+    assert!(lines.iter().any(|line| faulty(line) && line.ends_with(" 1")), "{told}");
+}
