@@ -453,13 +453,14 @@ impl Executor {
         let mut host = Host::new(context, gathering, seat, guard, batch);
         host.address = address.as_ref();
         host.put_off = batch.take_put_off();
+        host.longest = waited.longest;
         host.stages = sampler.is_next().then(|| StageClock::new(begun_ns));
         let verdict = catch_unwind(AssertUnwindSafe(|| {
             context.shared.service.call(&mut host, peer, now_ms, record, reply)
         }));
         let stages = host.stages.take();
         let (storage, ticket) = (host.storage, host.ticket.take());
-        let (lent_ns, waited_in) = (host.lent_ns, host.waited_in);
+        let (lent_ns, longest) = (host.lent_ns, host.longest);
         // Who did not come to where it might wait has not waited.
         let intent_log = context.shared.intent_log.as_ref().filter(|_| lent_ns != 0);
         let log_room_ns = intent_log.map_or(0, |log| log.take_room_wait_ns());
@@ -480,7 +481,7 @@ impl Executor {
             Ok(Verdict::PutOff(call)) => {
                 let core = guard.as_deref_mut();
                 let spent = Spent::new(begun_ns, lent_ns, ended_ns, log_room_ns);
-                let waited = waited.with(&spent);
+                let waited = Waited { longest, ..waited.with(&spent) };
                 let only = Only { batch: batch.as_ref(), index, waited, now_ns: ended_ns };
                 let kept = match (ticket, storage) {
                     (Some(ticket), _) if call.waits_for_client() => {
@@ -516,7 +517,7 @@ impl Executor {
             begun_ns,
             lent_ns,
             log_room_ns,
-            waited_in,
+            waited_in: longest.map(|(operation, _)| operation),
             ended_ns,
             flushed_ns: 0,
         };

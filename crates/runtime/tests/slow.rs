@@ -169,6 +169,24 @@ fn a_call_that_waits_for_another_client_says_so() {
     assert!(call.stages_ns[2].1 >= 2 * SLOW.as_nanos() as u64 * 9 / 10, "{call:?}");
 }
 
+/// The time that a call was executed before it was put off is no waiting for its turn.
+#[test]
+fn a_call_that_waits_before_it_is_put_off_says_where() {
+    let fixture = one_seat();
+    let mut client = fixture.connect();
+    client.send(7, b'W', &[THING, LONG, b'O']);
+    fixture.toy.gate.wait_for_guests(1);
+    std::thread::sleep(2 * SLOW);
+    fixture.toy.gate.open();
+    wait_until(|| fixture.server.statistics().put_off == 1);
+    fixture.connect().call(1, b'U', &[THING]);
+    assert_eq!(client.receive(), (7, b"done".to_vec()));
+    let call = recorded(&fixture, 2 * SLOW);
+    assert_slow(&call, CallStage::FileSystem);
+    // It ended before the call was put off.
+    assert_eq!(call.waited_in, CompoundOperation::all().nth(1));
+}
+
 #[test]
 fn a_call_that_finds_no_room_at_its_storage_says_so() {
     let fixture = start(ServerOptions {

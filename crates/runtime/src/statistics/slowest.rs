@@ -374,7 +374,7 @@ mod tests {
         ) {
             let [received_ns, names, clients, turn, work, blocked, flush, log, earlier, room] = steps;
             // It was executed before, and put off.
-            let waited = Waited { names, clients, storage: 0, work: 0, file_system: 0, log_room: 0 };
+            let waited = Waited { names, clients, ..Waited::default() };
             let waited = waited.with(&Spent { work: earlier, file_system: 7, log_room: 3 });
             let begun_ns = received_ns + waited.sum() + turn;
             let lent_ns = if was_lent { begun_ns + work } else { 0 };

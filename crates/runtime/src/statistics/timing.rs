@@ -34,14 +34,16 @@ pub(crate) struct Waited {
     pub(crate) work: u64,
     /// Executed likewise, from where it might wait.
     pub(crate) file_system: u64,
-    /// Of that, for the log to take a change.
+    /// There, for the log to take a change.
     pub(crate) log_room: u64,
+    /// Of a COMPOUND: the operation that took longest where it might wait, and for how long.
+    pub(crate) longest: Option<(CompoundOperation, u64)>,
 }
 
 impl Waited {
     /// All of it.
     pub(crate) fn sum(&self) -> u64 {
-        let Self { names, clients, storage, work, file_system, log_room } = self;
+        let Self { names, clients, storage, work, file_system, log_room, longest: _ } = self;
         names + clients + storage + work + file_system + log_room
     }
 
