@@ -21,7 +21,9 @@ const USAGE: &str = "usage: cargo xtask package [--profile PROFILE] [--revision 
 /// The files that every host of servers gets, by where they are in the sources and in the package's sources.
 const FILES: &[(&str, &str)] = &[
     ("docs", "docs"),
+    // A document: what is installed as configuration is the same in all versions, so that dpkg never asks whose to take.
     ("packaging/steadfast.toml", "steadfast.toml"),
+    ("packaging/installed.toml", "etc/steadfast.toml"),
     ("packaging/shares.d.example.toml", "home.toml"),
     ("packaging/prometheus", "prometheus"),
     ("packaging/grafana", "grafana"),
@@ -45,7 +47,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         Some(program) => program.canonicalize().context("--program")?,
         None => build(root, &options.profile)?,
     };
-    let all = root.join("target/package");
+    let all = target_directory(root).join("package");
     let source = all.join("source");
     if source.exists() {
         fs::remove_dir_all(&source).context("cannot remove the last packages' sources")?;
@@ -96,13 +98,18 @@ impl Options {
 fn build(root: &Path, profile: &str) -> Result<PathBuf> {
     tidy::cargo(&["build", "--locked", "--package", "steadfast", "--profile", profile])?;
     let directory = if profile == "dev" { "debug" } else { profile };
-    Ok(root.join("target").join(directory).join("steadfast"))
+    Ok(target_directory(root).join(directory).join("steadfast"))
+}
+
+/// Where cargo builds. What is relative is so to where cargo was called, as this was.
+fn target_directory(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// Puts everything that is installed below `staged`.
 fn stage(root: &Path, source: &Path, program: &Path, date: &Date) -> Result<()> {
     let staged = source.join("staged");
-    for directory in ["usr/bin", "completions"] {
+    for directory in ["usr/bin", "completions", "etc"] {
         fs::create_dir_all(staged.join(directory))?;
     }
     fs::copy(program, staged.join("usr/bin/steadfast")).context("cannot copy the program")?;

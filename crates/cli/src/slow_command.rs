@@ -100,11 +100,15 @@ fn name(call: &SlowCall) -> String {
         ("nfs", 3) => String::new(),
         (protocol, version) => format!(" {protocol}{version}"),
     };
+    // Another stage is no operation's.
+    let is_in_one = call
+        .by_length()
+        .first()
+        .is_some_and(|longest| matches!(longest.stage.as_str(), "file-system" | "log-room"));
     match &call.waited_in {
-        Some(operation) => operation.clone(),
-        None if call.operations.is_empty() => call.name.clone() + &protocol,
-        // SEQUENCE and PUTFH say nothing.
-        None => call.operations.join("+"),
+        Some(operation) if is_in_one => operation.clone(),
+        _ if call.operations.is_empty() => call.name.clone() + &protocol,
+        _ => call.operations.join("+"),
     }
 }
 
@@ -126,6 +130,7 @@ fn what(stage: &SlowStage) -> &str {
         "storage" => "waiting, since too many calls waited for the same disk",
         "work" => "executing",
         "file-system" => "in the file system or waiting for its disk",
+        "log-room" => "waiting until the log took the change",
         "flush" => "waiting for its file system to be flushed",
         "log" => "waiting for the log's disk",
         "send" => "sending the reply",
@@ -218,12 +223,18 @@ mod tests {
     #[test]
     fn a_compound_is_told_by_the_operation_that_waited() {
         let operations = ["SEQUENCE", "PUTFH", "OPEN"].map(str::to_owned).to_vec();
-        let name_of = |waited_in: Option<&str>| {
+        let name_of = |waited_in: Option<&str>, longest: &str| {
             let waited_in = waited_in.map(str::to_owned);
-            name(&SlowCall { version: 4, operations: operations.clone(), waited_in, ..call() })
+            let stage = |stage: &str, ns| SlowStage { stage: stage.to_owned(), ns };
+            let stages = vec![stage("file-system", 7), stage(longest, 8)];
+            let operations = operations.clone();
+            name(&SlowCall { version: 4, operations, waited_in, stages, ..call() })
         };
-        assert_eq!(name_of(Some("OPEN")), "OPEN");
-        assert_eq!(name_of(None), "SEQUENCE+PUTFH+OPEN");
+        assert_eq!(name_of(Some("OPEN"), "file-system"), "OPEN");
+        assert_eq!(name_of(Some("OPEN"), "log-room"), "OPEN");
+        assert_eq!(name_of(None, "file-system"), "SEQUENCE+PUTFH+OPEN");
+        // It did not wait there for most of its time.
+        assert_eq!(name_of(Some("OPEN"), "flush"), "SEQUENCE+PUTFH+OPEN");
     }
 
     #[test]

@@ -168,6 +168,26 @@ fn monitoring_asks_by_tcp_with_the_token() {
     assert_eq!(status, "200");
     assert!(body.contains("steadfast_shares{state=\"enabled\"} 1\n"), "{body}");
     assert_eq!(ask(address, &authorized(TOKEN).replace("/metrics", "/v1/statistics")).0, "404");
+
+    // A reload takes another token, and none that cannot be one.
+    let (second, third) = (TOKEN.replace('0', "2"), TOKEN.replace('0', "3"));
+    std::fs::write(&token, &second).expect("written");
+    let reloaded = output(&["reload", "--state-directory", utf8(&place.state)]);
+    assert_eq!(reloaded.status.code(), Some(0), "{}", stderr(&reloaded));
+    assert_eq!(ask(address, &authorized(TOKEN)).0, "401");
+    assert_eq!(ask(address, &authorized(&second)).0, "200");
+    std::fs::write(&token, "short").expect("written");
+    running.signal(rustix::process::Signal::HUP);
+    Running::log_with(&place, "the token of before counts");
+    assert_eq!(ask(address, &authorized(&second)).0, "200");
+    std::fs::write(&token, &third).expect("written");
+    running.signal(rustix::process::Signal::HUP);
+    let begun = Instant::now();
+    while ask(address, &authorized(&third)).0 != "200" {
+        assert!(begun.elapsed() < PATIENCE, "{}", Running::log(&place));
+    }
+    let log = Running::log(&place);
+    assert!(!log.contains(TOKEN) && !log.contains(&second), "{log}");
     drop(running);
 
     // A token that everybody may read is told before the start, with its place, and shown to nobody.

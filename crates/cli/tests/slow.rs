@@ -12,7 +12,7 @@ use intent_log_support::disk::Disk;
 use intent_log_support::site::Site;
 use intent_log_support::{create, stop};
 use serde_json::Value;
-use steadfast_client::{Identity, StableHow, arguments, procedure};
+use steadfast_client::{Identity, Settings, StableHow, arguments, procedure};
 
 /// Longer than anything else that a call does here.
 const FROZEN: Duration = Duration::from_millis(800);
@@ -24,15 +24,18 @@ fn slow(place: &Place, more: &[&str]) -> String {
     String::from_utf8(told.stdout).unwrap()
 }
 
-/// The slowest WRITE, once it is told.
-fn slowest(place: &Place) -> Value {
+/// The WRITE of this number, once it is told: what it waited for has lasted long enough to be kept. How long exactly
+/// depends on when the server came to receive it.
+fn told_of(place: &Place, xid: u32) -> Value {
     let begun = Instant::now();
     loop {
-        let text = slow(place, &["--json", "--operation", "write", "--client", "127.0.0.1"]);
-        let report: Value = serde_json::from_str(&text).unwrap();
-        let first = report["calls"][0].clone();
-        if first["latency_ns"].as_u64().is_some_and(|ns| u128::from(ns) >= FROZEN.as_nanos()) {
-            return first;
+        // The address as a socket of both families has it.
+        let words =
+            ["--json", "--operation", "write", "--client", "::ffff:127.0.0.1", "--count", "1000"];
+        let report: Value = serde_json::from_str(&slow(place, &words)).unwrap();
+        let calls = report["calls"].as_array().unwrap();
+        if let Some(found) = calls.iter().find(|call| call["xid"] == xid) {
+            return found.clone();
         }
         assert!(begun.elapsed() < PATIENCE, "{report}");
         std::thread::sleep(Duration::from_millis(10));
@@ -61,7 +64,7 @@ fn written_while_frozen(site: &Site, disk: &Disk) -> (Value, String) {
     std::thread::sleep(FROZEN);
     drop(frozen);
     client.transport().receive(xid).unwrap();
-    let call = slowest(&site.place);
+    let call = told_of(&site.place, xid);
     let text = slow(&site.place, &["--operation", "WRITE"]);
     assert_eq!(call["client"], "127.0.0.1");
     assert_eq!(call["uid"], 0);
@@ -97,6 +100,72 @@ fn the_disk_of_the_share_is_named() {
     // Frozen, a file system takes no change: the WRITE itself waits, and not its flush.
     assert_slow(&call, &["file-system"]);
     assert!(text.contains("in the file system or waiting for its disk"), "{text}");
+}
+
+/// The log has no room, and cannot be given any: changes wait for that, and not for a disk of a share.
+#[test]
+fn a_log_without_room_is_named() {
+    let place = Place::new();
+    let directory = place.directory.path().canonicalize().unwrap();
+    let Some(data) = Disk::new(&directory, "data", 48) else { return };
+    let Some(log) = Disk::new(&directory, "log-disk", 48) else { return };
+    let path = log.share.join("intent.log");
+    let mut site = Site::of(vec![data], place);
+    site.log = format!("{}path = {:?}\n", site.log, utf8(&path));
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let file = create(&mut client, &root, "slow-file");
+    let frozen = log.freeze();
+    // Each takes room until it is written, which it is not, until the first finds none.
+    let waits_for_room = || {
+        let words = ["log", "status", "--json", "--state-directory", utf8(&site.place.state)];
+        let told: Value = serde_json::from_slice(&output(&words).stdout).unwrap();
+        told["waits_for_room"].as_u64().unwrap()
+    };
+    let bytes = vec![7; 32 << 10];
+    let mut xids = Vec::new();
+    let before = waits_for_room();
+    while waits_for_room() == before {
+        assert!(xids.len() < 1000, "the log has 16 MiB");
+        // A quarter of what it has room for, then one by one.
+        for _ in 0..if xids.len() < 384 { 128 } else { 1 } {
+            let at = xids.len() as u64 % 64 * bytes.len() as u64;
+            let data = arguments::write(&file, at, &bytes, StableHow::FileSync);
+            xids.push(client.transport().send(procedure::WRITE, &Identity::root(), &data).unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // What is left is enough for some of these.
+    for number in 0..16 {
+        let name = format!("made-{number}");
+        let data = arguments::mkdir(&root, name.as_bytes(), &Settings::default());
+        xids.push(client.transport().send(procedure::MKDIR, &Identity::root(), &data).unwrap());
+    }
+    std::thread::sleep(FROZEN);
+    drop(frozen);
+    for xid in &xids {
+        client.transport().receive(*xid).unwrap();
+    }
+    let waited = |call: &Value| {
+        let stages = call["stages"].as_array().unwrap().iter();
+        let longest = stages.max_by_key(|stage| stage["ns"].as_u64()).unwrap();
+        longest["stage"] == "log-room"
+            && longest["ns"].as_u64() >= Some(FROZEN.as_nanos() as u64 / 4)
+    };
+    // Others could not wait there, since too many did.
+    let begun = Instant::now();
+    loop {
+        let report: Value =
+            serde_json::from_str(&slow(&site.place, &["--json", "--operation", "mkdir"])).unwrap();
+        if report["calls"].as_array().unwrap().iter().any(waited) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{report:#}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let text = slow(&site.place, &["--operation", "MKDIR"]);
+    assert!(text.contains("waiting until the log took the change"), "{text}");
+    stop(running);
 }
 
 #[test]

@@ -5,8 +5,10 @@
 mod common;
 mod intent_log_support;
 
-use std::path::Path;
-use std::process::Output;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
@@ -97,11 +99,12 @@ fn a_faulty_share_is_told_by_name_with_its_reason() {
     let faulty = &document["shares"]["faults"][0];
     assert_eq!(faulty["path"], utf8(&place.share), "{document}");
     assert!(faulty["why"].as_str().unwrap().contains("does not exist"), "{document}");
-    let next = format!("steadfast share show {}", utf8(&place.share));
+    let state = utf8(&place.state);
+    let next = format!("steadfast share show {} --state-directory {state}", utf8(&place.share));
     assert_eq!(document["warnings"][0]["next"], next, "{document}");
     // What is told to be typed next works.
     let words: Vec<&str> = next.split(' ').skip(1).collect();
-    let shown = output(&[&words[..], &["--state-directory", utf8(&place.state)]].concat());
+    let shown = output(&words);
     assert!(shown.status.success(), "{}", stderr(&shown));
 }
 
@@ -140,14 +143,82 @@ fn a_log_that_is_off_is_a_warning() {
     assert_eq!((code, &document["log"]["phase"]), (1, &"off".into()), "{document}");
     let warning = &document["warnings"][0];
     assert!(warning["what"].as_str().unwrap().contains("administrator"), "{document}");
-    assert_eq!(warning["next"], "steadfast log enable");
-    logged.told(&["enable"]);
+    let next = format!("steadfast log enable --state-directory {}", utf8(state));
+    assert_eq!(warning["next"], next.as_str());
+    let words: Vec<&str> = next.split(' ').skip(1).collect();
+    let enabled = output(&words);
+    assert!(enabled.status.success(), "{}", stderr(&enabled));
     status_becomes(state, 0);
 }
 
-/// The server answers though changes wait for a disk, and the command asks that disk for its size.
+/// Over the directory of a share, of which the server has a mount of its own, a file system that never answers:
+/// whoever asks it hangs, as with a disk that does.
+struct Hanging {
+    at: PathBuf,
+    /// Nobody reads what it is asked.
+    _unread: File,
+}
+
+impl Hanging {
+    /// `None` where it cannot be had.
+    fn over(at: &Path) -> Option<Self> {
+        let skip = |why: &str| {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+            println!("skipped: {why}");
+            None
+        };
+        let Ok(unread) = File::options().read(true).write(true).open("/dev/fuse") else {
+            return skip("there is no FUSE");
+        };
+        // mount(8) gets it by its number.
+        rustix::io::fcntl_setfd(&unread, rustix::io::FdFlags::empty()).unwrap();
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", unread.as_raw_fd());
+        let words = ["-i", "-t", "fuse", "-o", &options, "hanging", utf8(at)];
+        if !Command::new("mount").args(words).status().is_ok_and(|done| done.success()) {
+            return skip("nothing can be mounted: this takes root");
+        }
+        Some(Self { at: at.to_owned(), _unread: unread })
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        // What waits for it ends when the last descriptor is closed.
+        let _ = Command::new("umount").args(["--lazy", utf8(&self.at)]).status();
+    }
+}
+
+/// A share's disk hangs for whoever asks it: the command answers, says which, and leaves nobody behind.
 #[test]
 fn a_disk_that_hangs_does_not_keep_the_answer() {
+    let place = Place::new();
+    std::fs::create_dir(&place.share).unwrap();
+    let _running = start(&place);
+    status_becomes(&place.state, 0);
+    let at = place.share.canonicalize().unwrap();
+    let Some(hanging) = Hanging::over(&at) else { return };
+    // It does hang.
+    let mut asking = Command::new("stat").args(["--file-system", utf8(&at)]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(asking.try_wait().unwrap().is_none(), "the file system answers");
+    for _ in 0..2 {
+        let (document, code) = status(&place.state);
+        assert_eq!((code, &document["serving"]), (2, &"yes".into()), "{document}");
+        let disks = document["disks"].as_array().unwrap();
+        let disk = disks.iter().find(|disk| disk["path"] == utf8(&at)).unwrap();
+        assert_eq!(disk["hangs"], true, "{document}");
+        assert!(disk["why"].as_str().unwrap().contains("no answer within"), "{document}");
+        assert_eq!(document["warnings"][0]["severity"], "critical", "{document}");
+    }
+    asking.kill().unwrap();
+    asking.wait().unwrap();
+    drop(hanging);
+    status_becomes(&place.state, 0);
+}
+
+/// The server answers though changes wait for a disk.
+#[test]
+fn a_disk_that_takes_no_changes_for_a_while_does_not_keep_the_answer() {
     let Some(site) = Site::new(&["good", "bad"]) else { return };
     let running = site.start();
     let document = status_becomes(&site.place.state, 0);
@@ -178,6 +249,19 @@ fn wrong_usage_is_not_taken_for_a_server_that_does_not_serve() {
     assert_eq!(output(&["status", "--what"]).status.code(), Some(3));
     assert_eq!(output(&["statistics", "--what"]).status.code(), Some(2));
     assert_eq!(output(&["status", "--help"]).status.code(), Some(0));
-    let unknown = output(&["status", "--config", "/nonexistent/steadfast.toml"]);
+    let words = ["status", "--config", "/nonexistent/steadfast.toml"];
+    let unknown = output(&words);
     assert_eq!(unknown.status.code(), Some(3), "{}", stderr(&unknown));
+    // Programs get a document all the same.
+    let told = output(&[&words[..], &["--json"]].concat());
+    assert_eq!(told.status.code(), Some(3), "{}", stderr(&told));
+    let document: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let (verdict, serving) = (&document["verdict"], &document["serving"]);
+    assert_eq!(
+        (verdict, serving, &document["version"]),
+        (&"unknown".into(), &"unknown".into(), &1.into())
+    );
+    let why = document["why"].as_str().unwrap();
+    assert!(why.contains("/nonexistent/steadfast.toml"), "{document}");
+    assert_eq!(document["warnings"][0]["what"], why);
 }

@@ -151,6 +151,8 @@ fn what_cannot_be_shown_is_told() {
 }
 
 const CLIENTS: u32 = 5001;
+/// Of which so many call at the same time.
+const CLIENTS_TOGETHER: usize = 64;
 const SHARES: usize = 15_000;
 /// Of a window: each share once, if all can be used.
 const CALLS: usize = SHARES;
@@ -200,18 +202,31 @@ fn many_shares(used: usize) -> (Place, Running, Vec<FileHandle>) {
     (place, running, handles)
 }
 
-/// So many GETATTRs, of all clients and shares in turn.
+/// So many GETATTRs, of all clients and shares in turn. Some clients call at the same time, so that a slow machine,
+/// too, is done within a window.
 fn call_all(server: SocketAddr, handles: &[FileHandle]) {
-    for client in 0..CLIENTS as usize {
-        let address = Ipv4Addr::from_bits(0x7f10_0001 + client as u32);
-        let socket = UdpSocket::bind((address, 0)).unwrap();
-        socket.connect(server).unwrap();
-        let mut socket = RpcDatagram::over(socket, Retransmission::default());
-        for call in (client..CALLS).step_by(CLIENTS as usize) {
-            let getattr = arguments::handle(&handles[call % handles.len()]);
-            let (_, message) = socket.prepare(procedure::GETATTR, &Identity::root(), &getattr);
-            socket.send(&message).unwrap();
-            socket.receive(PATIENCE).unwrap().expect("a reply");
+    let clients: Vec<usize> = (0..CLIENTS as usize).collect();
+    for together in clients.chunks(CLIENTS_TOGETHER) {
+        let connected = |client: &usize| {
+            let address = Ipv4Addr::from_bits(0x7f10_0001 + *client as u32);
+            let socket = UdpSocket::bind((address, 0)).unwrap();
+            socket.connect(server).unwrap();
+            (*client, RpcDatagram::over(socket, Retransmission::default()))
+        };
+        let mut sockets: Vec<_> = together.iter().map(connected).collect();
+        for round in 0..CALLS.div_ceil(CLIENTS as usize) {
+            let calling = |(client, socket): &mut (usize, RpcDatagram)| {
+                let call = *client + round * CLIENTS as usize;
+                let handle = handles.get(call % handles.len()).filter(|_| call < CALLS)?;
+                let getattr = arguments::handle(handle);
+                let (_, message) = socket.prepare(procedure::GETATTR, &Identity::root(), &getattr);
+                socket.send(&message).unwrap();
+                Some(())
+            };
+            let called: Vec<bool> = sockets.iter_mut().map(|it| calling(it).is_some()).collect();
+            for ((_, socket), _) in sockets.iter_mut().zip(called).filter(|(_, called)| *called) {
+                socket.receive(PATIENCE).unwrap().expect("a reply");
+            }
         }
     }
 }

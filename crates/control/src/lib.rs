@@ -25,7 +25,7 @@ pub mod top;
 
 pub use client::{AskError, Client, Patience, Watch};
 pub use server::{
-    Control, ControlOptions, MetricsOptions, OPENAPI, Peer, Permissions, SOCKET_NAME,
+    Control, ControlOptions, MetricsOptions, OPENAPI, Peer, Permissions, SOCKET_NAME, ScraperToken,
     read_token_file, router,
 };
 pub use service::{

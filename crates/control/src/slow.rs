@@ -1,5 +1,7 @@
 //! The slowest calls: `GET /v1/slow`.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// Of the document's form.
@@ -13,9 +15,9 @@ pub const CALLS_USUAL: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowFilter {
-    /// Only those from this address, without a port.
+    /// Only those from this address. One of IPv4 that is written as one of IPv6 is the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<String>,
+    pub client: Option<IpAddr>,
     /// Only those of this procedure, or COMPOUNDs with this operation: `WRITE`, in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
@@ -55,7 +57,8 @@ pub struct SlowCall {
     pub is_error: bool,
     /// Of a COMPOUND: its first operations, as far as they were executed.
     pub operations: Vec<String>,
-    /// Of a COMPOUND that came to where it might wait: the operation that took longest from there on.
+    /// Of a COMPOUND that came to where it might wait: the operation that took longest from there on. The stages
+    /// `file-system` and `log-room` are its time; others are not.
     pub waited_in: Option<String>,
     /// Address of the client, without its port.
     pub client: String,
@@ -93,7 +96,7 @@ pub struct SlowCall {
 /// A part of a call's time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowStage {
-    /// `turn`, `names`, `clients`, `storage`, `work`, `file-system`, `flush`, `log` or `send`: see `docs/slow.md`.
+    /// `turn`, `names`, `clients`, `storage`, `work`, `file-system`, `log-room`, `flush`, `log` or `send`: see `docs/slow.md`.
     pub stage: String,
     /// How long.
     pub ns: u64,

@@ -8,6 +8,7 @@ use steadfast_runtime::{LogActivity, ParkedReply, ReplyLog, ReplySender, ServerL
 
 use super::IntentLogKeeper;
 use super::keeper::Phase;
+use super::room_wait;
 
 impl ReplyLog for IntentLogKeeper {
     fn start(self: Arc<Self>, server: ServerLink) -> io::Result<()> {
@@ -42,6 +43,10 @@ impl ReplyLog for IntentLogKeeper {
         self.log_reply(behind)
     }
 
+    fn take_room_wait_ns(&self) -> u64 {
+        room_wait::take_ns()
+    }
+
     fn activity(&self, during: Duration) -> LogActivity {
         let is_on = self.phase() == Phase::On;
         // Whoever sends replies must not wait here for a checkpoint.
@@ -51,9 +56,9 @@ impl ReplyLog for IntentLogKeeper {
             let runs = is_on && state.begun > state.ended;
             runs || state.last.is_some_and(|last| now.saturating_sub(last.ended) < during)
         });
-        let usage = self.log.usage();
-        let used = u128::from(usage.used_bytes) + u128::from(usage.promised_bytes);
-        let percent = used * 100 / u128::from(usage.ring_bytes.max(1));
+        // Nor for those who log changes.
+        let (taken_bytes, ring_bytes) = self.log.taken();
+        let percent = u128::from(taken_bytes) * 100 / u128::from(ring_bytes.max(1));
         LogActivity {
             has_checkpoint,
             is_off: !is_on,

@@ -36,6 +36,7 @@ mod probe;
 mod refused;
 mod replay;
 mod replies;
+mod room_wait;
 mod served;
 mod start;
 mod state_image;

@@ -19,6 +19,7 @@ use super::marks::Compared;
 use super::moments::Begun;
 use super::mutation::{self, Mutation};
 use super::refused;
+use super::room_wait::RoomWait;
 use super::start::replay_asides;
 use super::under_way::Noted;
 
@@ -215,6 +216,7 @@ impl ChangeLog for LogHandle {
                     }
                     Err(refused) => {
                         keeper.passed.fetch_sub(1, Ordering::SeqCst);
+                        let _waiting = RoomWait::begin();
                         if matches!(refused, Refused::Full { .. }) {
                             keeper.want_checkpoint();
                             // The caller may have filled records that nobody was told of.
@@ -234,6 +236,7 @@ impl ChangeLog for LogHandle {
             }
             keeper.passed.fetch_sub(1, Ordering::SeqCst);
             keeper.rouse();
+            let _waiting = RoomWait::begin();
             let mut gate = keeper.gate.lock();
             while keeper.phase() == Phase::Closing {
                 if keeper.switch.is_stuck() {

@@ -118,6 +118,8 @@ pub struct IntentLog {
     /// These two are written under the lock, and read without.
     pub(crate) stable: AtomicU64,
     last: AtomicU64,
+    /// Bytes of the ring that are in use or promised, as of the last change of that.
+    taken_bytes: AtomicU64,
     write_ns: SharedHistogram,
     /// All of these together.
     write_total_ns: AtomicU64,
@@ -174,6 +176,7 @@ impl IntentLog {
             state: Mutex::new(state),
             stable: AtomicU64::new(last.0),
             last: AtomicU64::new(last.0),
+            taken_bytes: AtomicU64::new(0),
             write_ns: SharedHistogram::default(),
             write_total_ns: AtomicU64::new(0),
         })
@@ -231,13 +234,16 @@ impl IntentLog {
             return Err(Refused::Full { wanted_bytes: room_bytes, free_bytes });
         }
         state.ring.promise(room_bytes);
+        self.note_taken(&state);
         Ok(Admission { payload_bytes_max: payload_bytes_max as u32, room_bytes })
     }
 
     /// Gives back the room of an operation that is not logged.
     #[allow(clippy::needless_pass_by_value, reason = "it cannot be used again")]
     pub fn cancel(&self, admission: Admission) {
-        self.lock().ring.take_back(admission.room_bytes);
+        let mut state = self.lock();
+        state.ring.take_back(admission.room_bytes);
+        self.note_taken(&state);
     }
 
     /// Takes the next LSN for an operation on this file system.
@@ -312,6 +318,7 @@ impl IntentLog {
             (batch.first, batch.last, batch.record_bytes) = (first.lsn, last.lsn, bytes);
             let device_bytes = bytes.next_multiple_of(BLOCK_BYTES) as u64;
             batch.position = state.ring.place(batch.first, device_bytes, promised_bytes);
+            self.note_taken(state);
             batch.ring_bytes = self.ring_bytes;
             for record in &batch.records {
                 let bytes = record_bytes(record.payload.bytes.len()) as u64;
@@ -430,6 +437,17 @@ impl IntentLog {
     /// Bytes of the ring that are in use, and all of them: cheaper than [`IntentLog::usage`].
     pub fn fill(&self) -> (u64, u64) {
         (self.lock().ring.used_bytes(), self.ring_bytes)
+    }
+
+    /// Bytes of the ring that are in use or promised, and all of them, without any lock.
+    pub fn taken(&self) -> (u64, u64) {
+        (self.taken_bytes.load(Ordering::Relaxed), self.ring_bytes)
+    }
+
+    /// To be called with the lock whenever the ring's room has changed.
+    pub(crate) fn note_taken(&self, state: &State) {
+        let taken_bytes = state.ring.used_bytes() + state.ring.promised_bytes();
+        self.taken_bytes.store(taken_bytes, Ordering::Relaxed);
     }
 
     /// What the log uses, and what it did.

@@ -77,6 +77,7 @@ impl IntentLog {
         state.superblocks.note_written(superblock.sequence);
         if let Some(tail) = state.superblocks.tail() {
             state.ring.give_back(tail);
+            self.note_taken(&state);
         }
     }
 

@@ -364,6 +364,8 @@ impl Model {
         }
         let usage = self.log.usage();
         assert!(usage.used_bytes + usage.promised_bytes <= usage.ring_bytes);
+        let taken = (usage.used_bytes + usage.promised_bytes, usage.ring_bytes);
+        assert_eq!(self.log.taken(), taken);
         self.check(&mut Reader::new(&self.medium, self.log.extent()));
     }
 }

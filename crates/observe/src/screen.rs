@@ -12,14 +12,19 @@ use ratatui::text::{Line, Span};
 const MONOCHROME: [&str; 7] =
     ["dumb", "vt100", "vt102", "vt220", "xterm-mono", "linux-m", "screen-m"];
 
-/// Shows something in the terminal, which is as it was before when this ends.
+/// Shows something in the terminal, which is as it was before when this ends. It is, too, when any thread panics.
 pub(crate) fn run<E: From<io::Error>>(
     show: impl FnOnce(&mut DefaultTerminal) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = ratatui::try_init().inspect_err(|_| {
+        // It may have come as far as the raw mode. Why that failed says more than why this does.
+        let _ = ratatui::try_restore();
+    })?;
     let outcome = show(&mut terminal);
-    ratatui::try_restore()?;
-    outcome
+    let restored = ratatui::try_restore();
+    // Why nothing is shown any more says more, too.
+    outcome?;
+    Ok(restored?)
 }
 
 /// Whether colours may be used: not if `NO_COLOR` says so (no-color.org), nor where there are none.

@@ -45,7 +45,7 @@ pub(crate) struct Batch {
 struct BeenPutOff {
     /// When that was first, in ms.
     since_ms: u64,
-    /// When it was put off last, by the stamps' clock, and how long it had been put off before.
+    /// When it was put off last, by the stamps' clock, and what had become of its time up to then.
     at_ns: u64,
     waited: Waited,
     waits_for: WaitsFor,
@@ -109,7 +109,7 @@ impl Batch {
     }
 
     /// One call, taken already, to be kept by itself and executed again: it was put off.
-    /// `waited`: how long it had been put off before, `now_ns` by the stamps' clock.
+    /// `waited`: what became of its time up to now, `now_ns` by the stamps' clock.
     pub(crate) fn only(
         &self,
         index: usize,
@@ -147,7 +147,7 @@ impl Batch {
         self.put_off.as_ref().map(|put_off| put_off.since_ms)
     }
 
-    /// How long the call has been put off in all, when it is executed again now.
+    /// What became of the call's time, when it is executed again now.
     pub(crate) fn waited(&self, now_ns: u64) -> Waited {
         let Some(BeenPutOff { at_ns, mut waited, waits_for, .. }) = self.put_off else {
             return Waited::default();

@@ -23,7 +23,7 @@ use crate::put_off;
 use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
-use crate::statistics::{Counters, Executed, Sampler, StageClock, Waited};
+use crate::statistics::{Counters, Executed, Sampler, Spent, StageClock, Waited};
 use crate::suspended::{Origin as SuspendedOrigin, SuspendedCall, Ticket};
 use crate::turns::Company;
 
@@ -453,13 +453,17 @@ impl Executor {
         let mut host = Host::new(context, gathering, seat, guard, batch);
         host.address = address.as_ref();
         host.put_off = batch.take_put_off();
+        host.longest = waited.longest;
         host.stages = sampler.is_next().then(|| StageClock::new(begun_ns));
         let verdict = catch_unwind(AssertUnwindSafe(|| {
             context.shared.service.call(&mut host, peer, now_ms, record, reply)
         }));
         let stages = host.stages.take();
         let (storage, ticket) = (host.storage, host.ticket.take());
-        let (lent_ns, waited_in) = (host.lent_ns, host.waited_in);
+        let (lent_ns, longest) = (host.lent_ns, host.longest);
+        // Who did not come to where it might wait has not waited.
+        let intent_log = context.shared.intent_log.as_ref().filter(|_| lent_ns != 0);
+        let log_room_ns = intent_log.map_or(0, |log| log.take_room_wait_ns());
         // None of this call's time.
         let sending_ns = host.sending_ns;
         let begun_ns = begun_ns + sending_ns;
@@ -476,6 +480,8 @@ impl Executor {
         let verdict = match verdict {
             Ok(Verdict::PutOff(call)) => {
                 let core = guard.as_deref_mut();
+                let spent = Spent::new(begun_ns, lent_ns, ended_ns, log_room_ns);
+                let waited = Waited { longest, ..waited.with(&spent) };
                 let only = Only { batch: batch.as_ref(), index, waited, now_ns: ended_ns };
                 let kept = match (ticket, storage) {
                     (Some(ticket), _) if call.waits_for_client() => {
@@ -510,7 +516,8 @@ impl Executor {
             access_ns,
             begun_ns,
             lent_ns,
-            waited_in,
+            log_room_ns,
+            waited_in: longest.map(|(operation, _)| operation),
             ended_ns,
             flushed_ns: 0,
         };
@@ -585,7 +592,7 @@ fn answer_unflushed(verdict: Verdict, reply: &mut ReplyBuffer, shared: &Shared) 
 struct Only<'b> {
     batch: &'b Batch,
     index: usize,
-    /// How long it had been put off before.
+    /// What became of its time up to now, but for its turn.
     waited: Waited,
     /// By the stamps' clock.
     now_ns: u64,

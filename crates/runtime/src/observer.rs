@@ -98,9 +98,10 @@ impl Observer {
     /// unless somebody has asked. At most [`crate::TOP_FOCUS_MAX`] clients have tables of their own from now on.
     pub fn take_top(&self, focus: &[IpAddr], counts_for: Duration) -> TopWindow {
         let until_ns = self.shared.stamp_ns().saturating_add(counts_for.as_nanos() as u64);
-        let mut sets: Vec<_> = self.pools.iter().flat_map(|pool| pool.counters.all()).collect();
-        sets.extend(self.shared.flushers.counters.all());
-        let counters = sets.iter().map(|set| &set.operations.top);
+        let counters = || {
+            let workers = self.pools.iter().flat_map(|pool| pool.counters.all());
+            workers.chain(self.shared.flushers.counters.all())
+        };
         take_top(counters, focus, until_ns, &self.shared.top_room)
     }
 

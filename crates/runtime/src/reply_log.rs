@@ -40,6 +40,11 @@ pub trait ReplyLog: Send + Sync {
     /// waits for; `None` if nothing is logged now.
     fn log_reply(&self, call_and_reply: &[u8]) -> Option<u64>;
 
+    /// How long this thread has waited for the log to take changes since this was asked last, in ns.
+    fn take_room_wait_ns(&self) -> u64 {
+        0
+    }
+
     /// What it has done during the last so much time, for who tells why a call was slow. Seldom asked.
     fn activity(&self, _during: Duration) -> LogActivity {
         LogActivity::default()

@@ -107,11 +107,11 @@ fn calls_that_wait_for_a_flush_are_counted_where_another_is_slow() {
     // None waits any more when this one is executed for 200 ms.
     client.call(10, b'o', &[200]);
     let observer = fixture.server.observer();
-    let last = || {
-        let calls = observer.slow_calls().into_iter();
-        calls.filter(|call| call.surroundings.parked == 0).max_by_key(|call| call.latency_ns)
-    };
-    wait_until(|| last().is_some_and(|call| call.latency_ns >= 200_000_000));
+    let last = || observer.slow_calls().into_iter().find(|call| call.xid == 10);
+    wait_until(|| last().is_some());
+    let last = last().unwrap();
+    assert!(last.latency_ns >= 200_000_000, "{last:?}");
+    assert_eq!(last.surroundings.parked, 0, "{last:?}");
 }
 
 #[test]
@@ -167,6 +167,24 @@ fn a_call_that_waits_for_another_client_says_so() {
     let call = recorded(&fixture, 2 * SLOW);
     assert_slow(&call, CallStage::Clients);
     assert!(call.stages_ns[2].1 >= 2 * SLOW.as_nanos() as u64 * 9 / 10, "{call:?}");
+}
+
+/// The time that a call was executed before it was put off is no waiting for its turn.
+#[test]
+fn a_call_that_waits_before_it_is_put_off_says_where() {
+    let fixture = one_seat();
+    let mut client = fixture.connect();
+    client.send(7, b'W', &[THING, LONG, b'O']);
+    fixture.toy.gate.wait_for_guests(1);
+    std::thread::sleep(2 * SLOW);
+    fixture.toy.gate.open();
+    wait_until(|| fixture.server.statistics().put_off == 1);
+    fixture.connect().call(1, b'U', &[THING]);
+    assert_eq!(client.receive(), (7, b"done".to_vec()));
+    let call = recorded(&fixture, 2 * SLOW);
+    assert_slow(&call, CallStage::FileSystem);
+    // It ended before the call was put off.
+    assert_eq!(call.waited_in, CompoundOperation::all().nth(1));
 }
 
 #[test]

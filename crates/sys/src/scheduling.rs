@@ -52,10 +52,15 @@ pub fn set_slice(slice: Duration) -> io::Result<()> {
 
 /// Lets the calling thread, and threads that it starts, go before others by so many steps of
 /// niceness. Needs `CAP_SYS_NICE`, or a limit (`RLIMIT_NICE`) that allows it.
+///
+/// It is done by setpriority(2). A service manager that forbids real-time scheduling may forbid `sched_setattr` as a
+/// whole, as its filter cannot see what is asked for there.
 pub fn go_before_others(steps: i32) -> io::Result<()> {
-    let mut attributes = attributes()?;
-    attributes.sched_nice = attributes.sched_nice.saturating_sub(steps).max(-20);
-    set_attributes(&attributes)
+    let niceness = rustix::process::getpriority_process(None)?;
+    // Without a process it is of the calling thread (setpriority(2), C library/kernel differences).
+    let wanted = niceness.saturating_sub(steps).max(-20);
+    rustix::process::setpriority_process(None, wanted)?;
+    Ok(())
 }
 
 fn set_attributes(attributes: &libc::sched_attr) -> io::Result<()> {

@@ -55,6 +55,8 @@ pub(super) struct Gathered {
     /// The text that monitoring gets.
     pub(super) metrics: Answer<String>,
     pub(super) disks: Vec<Disk>,
+    /// Who was asked.
+    pub(super) choice: ServerChoice,
     /// Without an answer: the process that has the state directory all the same.
     pub(super) owner: Option<u32>,
     /// What is wrong with the configuration, one line a mistake.
@@ -110,6 +112,7 @@ pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
         faulty: within(&faulty, deadline),
         metrics: within(&metrics, deadline),
         disks,
+        choice: choice.clone(),
         owner,
         mistakes: place.mistakes,
         state_directory: place.state_directory.display().to_string(),

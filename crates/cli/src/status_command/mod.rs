@@ -52,7 +52,12 @@ pub(crate) fn run(arguments: &StatusArguments) -> ExitCode {
 }
 
 fn told(arguments: &StatusArguments) -> Result<Verdict> {
-    let report = Report::of(&gather::gather(&arguments.server)?);
+    let report = match gather::gather(&arguments.server) {
+        Ok(gathered) => Report::of(&gathered),
+        // Programs get a document in any case, and the exit status that goes with it.
+        Err(error) if arguments.json => Report::unknown(&format!("{error:#}"), &arguments.server),
+        Err(error) => return Err(error),
+    };
     let text = if arguments.json {
         plain::json(&report)? + "\n"
     } else {

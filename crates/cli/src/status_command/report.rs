@@ -1,5 +1,7 @@
 //! What was gathered, judged: the document of `steadfast status --json`. A function of its input.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use steadfast_control::AskError;
 use steadfast_control::clients::ClientsReport;
@@ -7,6 +9,7 @@ use steadfast_control::intent_log::LogReport;
 
 use super::disks::Disk;
 use super::gather::{Answer, Gathered, PATIENCE};
+use crate::share_commands::arguments::ServerChoice;
 
 /// Of the document's form. A field may be added without another version.
 const VERSION: u32 = 1;
@@ -14,8 +17,8 @@ const VERSION: u32 = 1;
 const LOG_FULL_PERCENT: u64 = 85;
 /// Above this a disk is nearly full.
 const DISK_FULL_PERCENT: u64 = 95;
-/// Shares are counted every second; older counts mean that a change of shares does not end.
-const SHARES_AGE_S: f64 = 60.0;
+/// A change of shares that goes on for longer does not end, as the alert `SteadfastSharesStuck` has it.
+const SHARES_CHANGE_S: f64 = 60.0;
 /// Above this descriptors are nearly used up, as the alert `SteadfastDescriptorsNearlyUsedUp` has it.
 const DESCRIPTORS_PERCENT: f64 = 90.0;
 
@@ -158,10 +161,56 @@ impl Report {
             warnings.add(Verdict::Warning, what, "steadfast check-config");
         }
         let mut warnings = warnings.0;
+        for warning in &mut warnings {
+            warning.next = for_server(&warning.next, &gathered.choice);
+        }
         warnings.sort_by_key(|warning| std::cmp::Reverse(warning.severity));
         let verdict = warnings.first().map_or(Verdict::Fine, |worst| worst.severity);
         Self { verdict, warnings, ..report }
     }
+
+    /// Of what could not be found out at all.
+    pub(super) fn unknown(why: &str, choice: &ServerChoice) -> Self {
+        let next = for_server("steadfast check-config", choice);
+        let warning = Warning { severity: Verdict::Unknown, what: why.to_owned(), next };
+        Self {
+            version: VERSION,
+            verdict: Verdict::Unknown,
+            serving: Serving::Unknown,
+            why: Some(why.to_owned()),
+            program_version: None,
+            process: None,
+            started_unix_ms: None,
+            shares: None,
+            clients: None,
+            log: None,
+            disks: Vec::new(),
+            warnings: vec![warning],
+        }
+    }
+}
+
+/// A command for the server that was asked: one of ours gets the options that name it.
+fn for_server(command: &str, choice: &ServerChoice) -> String {
+    let ours = command.strip_prefix("sudo ").unwrap_or(command);
+    // That is for a client.
+    if !ours.starts_with("steadfast ") || ours.starts_with("steadfast journal ") {
+        return command.to_owned();
+    }
+    let path = |path: &Path| word(&path.display().to_string());
+    let config = choice.config.as_deref().map(path);
+    if ours == "steadfast check-config" {
+        return config.map_or_else(|| command.to_owned(), |file| format!("{command} {file}"));
+    }
+    let options = [
+        ("--config", config),
+        ("--state-directory", choice.state_directory.as_deref().map(path)),
+        ("--connect", choice.connect.map(|address| address.to_string())),
+    ];
+    options
+        .into_iter()
+        .filter_map(|(option, value)| Some((option, value?)))
+        .fold(command.to_owned(), |command, (option, value)| format!("{command} {option} {value}"))
 }
 
 #[derive(Default)]
@@ -259,6 +308,13 @@ fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
     warnings.missing(&gathered.faulty, "faulty shares", "steadfast share list --state faulty");
     warnings.missing(&gathered.metrics, "counts", "steadfast statistics --prometheus");
     let metrics = gathered.metrics.told()?;
+    let changing = sample(metrics, "steadfast_shares_change_seconds");
+    if changing.is_some_and(|seconds| seconds > SHARES_CHANGE_S) {
+        let what = "a change of shares does not end: it waits for a disk that hangs";
+        warnings.add(Verdict::Warning, what, "journalctl -u steadfast -n 50");
+    }
+    descriptors(metrics, warnings);
+    // None of them before the first count.
     let of = |state: &str| count(metrics, &format!("steadfast_shares{{state=\"{state}\"}}"));
     let faulty = gathered.faulty.told().into_iter().flat_map(|page| &page.shares);
     let shares = Shares {
@@ -291,10 +347,10 @@ fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
         let what = "nothing is shared";
         warnings.add(Verdict::Warning, what, "steadfast share add DIR --client 10.0.0.0/8");
     }
-    if sample(metrics, "steadfast_shares_age_seconds").is_some_and(|age| age > SHARES_AGE_S) {
-        let what = "a change of shares does not end: it waits for a disk that hangs";
-        warnings.add(Verdict::Warning, what, "journalctl -u steadfast -n 50");
-    }
+    Some(shares)
+}
+
+fn descriptors(metrics: &str, warnings: &mut Warnings) {
     let open = sample(metrics, "steadfast_process_open_fds");
     let most = sample(metrics, "steadfast_process_max_fds");
     if let (Some(open), Some(most)) = (open, most)
@@ -303,7 +359,6 @@ fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
         let what = format!("{open} of {most} descriptors are used");
         warnings.add(Verdict::Warning, what, "systemctl edit steadfast   # raise LimitNOFILE");
     }
-    Some(shares)
 }
 
 /// A path as a word of a shell.
@@ -422,12 +477,15 @@ fn disks(disks: &[Disk], warnings: &mut Warnings) {
     for disk in disks {
         let next = format!("df -h {}", word(&disk.path));
         if let Some(why) = &disk.why {
-            // df would hang, too.
-            warnings.add(
-                Verdict::Critical,
-                format!("the disk at {}: {why}", disk.path),
-                "dmesg -T | tail",
-            );
+            let what = format!("the disk at {}: {why}", disk.path);
+            if disk.hangs {
+                // df would hang, too.
+                warnings.add(Verdict::Critical, what, "dmesg -T | tail");
+            } else {
+                warnings.add(Verdict::Warning, what, next);
+            }
+        } else if disk.is_read_only {
+            // Nobody can write there anyhow: what is on a read-only medium fills it.
         } else if disk.total_bytes > 0 && disk.available_bytes == 0 {
             warnings.add(Verdict::Critical, format!("the disk at {} is full", disk.path), next);
         } else if disk.used_percent() > DISK_FULL_PERCENT {
@@ -460,7 +518,7 @@ mod tests {
 
     const METRICS: &str = "# TYPE steadfast_shares gauge\nsteadfast_shares{state=\"enabled\"} 3\n\
         steadfast_shares{state=\"disabled\"} 1\nsteadfast_shares{state=\"faulty\"} 0\n\
-        steadfast_shares{state=\"draining\"} 0\nsteadfast_shares_age_seconds 0.5\n\
+        steadfast_shares{state=\"draining\"} 0\nsteadfast_shares_change_seconds 0.5\n\
         steadfast_journaling_clients 2\nsteadfast_journaling_clients_awaited 0\n\
         steadfast_process_open_fds 10\nsteadfast_process_max_fds 100\n";
 
@@ -484,8 +542,11 @@ mod tests {
                 total_bytes: 110,
                 used_bytes: 50,
                 available_bytes: 50,
+                is_read_only: false,
                 why: None,
+                hangs: false,
             }],
+            choice: ServerChoice::default(),
             owner: None,
             mistakes: Vec::new(),
             state_directory: "/state".to_owned(),
@@ -534,6 +595,8 @@ mod tests {
             ..FileSystemFigures::default()
         };
         let in_grace = ClientsReport { is_in_grace: true, ..ClientsReport::default() };
+        let mut hanging = disk(50, Some("no answer"));
+        hanging.disks[0].hangs = true;
         let cases = vec![
             (Gathered { statistics: nobody(), ..healthy() }, Verdict::Critical, "no server runs"),
             (
@@ -574,7 +637,7 @@ mod tests {
                 "nothing is shared",
             ),
             (metrics("faulty\"} 0", "faulty\"} 2"), Verdict::Critical, "2 other shares"),
-            (metrics("age_seconds 0.5", "age_seconds 61"), Verdict::Warning, "does not end"),
+            (metrics("change_seconds 0.5", "change_seconds 61"), Verdict::Warning, "does not end"),
             (metrics("open_fds 10", "open_fds 91"), Verdict::Warning, "descriptors"),
             (log(|log| log.figures.phase = "off".to_owned()), Verdict::Warning, "not used"),
             (
@@ -594,7 +657,8 @@ mod tests {
             ),
             (disk(4, None), Verdict::Warning, "96 % full"),
             (disk(0, None), Verdict::Critical, "is full"),
-            (disk(50, Some("no answer")), Verdict::Critical, "no answer"),
+            (disk(50, Some("not allowed")), Verdict::Warning, "not allowed"),
+            (hanging, Verdict::Critical, "no answer"),
             (
                 Gathered { mistakes: vec!["f:1:1: no".to_owned()], ..healthy() },
                 Verdict::Warning,
@@ -613,8 +677,8 @@ mod tests {
     #[test]
     fn a_log_that_nobody_needs_yet_or_that_is_not_wanted_is_no_trouble() {
         let unmade = metrics(
-            "steadfast_shares_age_seconds",
-            "steadfast_log_phase{phase=\"unmade\"} 1\nsteadfast_shares_age_seconds",
+            "steadfast_shares_change_seconds",
+            "steadfast_log_phase{phase=\"unmade\"} 1\nsteadfast_shares_change_seconds",
         );
         let mut report = Report::of(&Gathered {
             log: log(|log| log.figures.phase = "off".to_owned()).log,
@@ -628,6 +692,45 @@ mod tests {
             AskError::Refused { status: 409, error: "no log".to_owned(), mistakes: Vec::new() };
         let report = Report::of(&Gathered { log: Answer::Failed(refused), ..healthy() });
         assert_eq!((report.verdict, report.log), (Verdict::Fine, None));
+    }
+
+    #[test]
+    fn a_medium_that_takes_no_changes_is_not_full() {
+        let mut gathered = disk(0, None);
+        gathered.disks[0].is_read_only = true;
+        assert_eq!(Report::of(&gathered).verdict, Verdict::Fine);
+    }
+
+    #[test]
+    fn shares_that_are_not_counted_yet_are_not_told_as_none() {
+        let shares = METRICS.lines().filter(|line| line.starts_with("steadfast_shares{"));
+        let uncounted = shares.fold(METRICS.to_owned(), |text, line| text.replace(line, ""));
+        let uncounted = uncounted.replace("change_seconds 0.5", "change_seconds 61");
+        let report = Report::of(&Gathered { metrics: Answer::Told(uncounted), ..healthy() });
+        assert_eq!((report.shares, report.verdict), (None, Verdict::Warning));
+        assert!(report.warnings[0].what.contains("does not end"), "{:?}", report.warnings);
+    }
+
+    #[test]
+    fn the_next_command_is_for_the_same_server() {
+        let choice = ServerChoice {
+            config: Some("/etc/my server.toml".into()),
+            state_directory: None,
+            connect: Some(([192, 0, 2, 1], 7).into()),
+        };
+        let next = |command| for_server(command, &choice);
+        let options = "--config '/etc/my server.toml' --connect 192.0.2.1:7";
+        assert_eq!(next("steadfast log status"), format!("steadfast log status {options}"));
+        assert_eq!(next("sudo steadfast status"), format!("sudo steadfast status {options}"));
+        assert_eq!(next("steadfast check-config"), "steadfast check-config '/etc/my server.toml'");
+        for others in ["df -h /", "steadfast journal replay DIR   # on the client"] {
+            assert_eq!(next(others), others);
+        }
+        assert_eq!(for_server("steadfast doctor", &ServerChoice::default()), "steadfast doctor");
+        let gathered = Gathered { choice, ..disk(4, None) };
+        let log = log(|log| log.figures.phase = "off".to_owned()).log;
+        let report = Report::of(&Gathered { log, ..gathered });
+        assert!(report.warnings.iter().any(|one| one.next.ends_with(options)), "{report:?}");
     }
 
     #[test]

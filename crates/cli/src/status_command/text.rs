@@ -24,11 +24,15 @@ pub(super) fn screen(report: &Report, now_unix_ms: u64) -> String {
             Some(why) => writeln!(text, "{name:<8} {}: {why}", disk.path),
             None => writeln!(
                 text,
-                "{name:<8} {}: {} % of {} used, {} free",
+                "{name:<8} {}: {} % of {} used, {}",
                 disk.path,
                 disk.used_percent(),
                 size(disk.total_bytes),
-                size(disk.available_bytes)
+                if disk.is_read_only {
+                    "read-only".to_owned()
+                } else {
+                    format!("{} free", size(disk.available_bytes))
+                }
             ),
         };
     }

@@ -10,10 +10,12 @@ use crate::statistics::Statistics;
 pub struct Figures {
     /// What `steadfast statistics` shows, too.
     pub statistics: Statistics,
-    /// Shares by state.
-    pub shares: ShareCounts,
+    /// Shares by state; `None` before they were counted for the first time.
+    pub shares: Option<ShareCounts>,
     /// How long ago they were counted: they are not while somebody changes them.
     pub shares_age: Duration,
+    /// How long the change has been going on that kept them from being counted now; 0 if they were.
+    pub shares_change: Duration,
     /// Clients with state. A pair of protocol and state may come several times: they are added.
     pub clients: Vec<ClientCounts>,
     /// Clients that may still reclaim what the server has lost.

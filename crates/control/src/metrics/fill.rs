@@ -177,16 +177,18 @@ fn totals(scrape: &mut Scrape, server: &BTreeMap<String, u64>) {
 }
 
 fn state(scrape: &mut Scrape, figures: &Figures) {
-    let shares = &figures.shares;
-    for (state, count) in [
-        ("enabled", shares.enabled),
-        ("disabled", shares.disabled),
-        ("faulty", shares.faulty),
-        ("draining", shares.draining),
-    ] {
-        scrape.whole(&metric::SHARES, &[state], count);
+    if let Some(shares) = &figures.shares {
+        for (state, count) in [
+            ("enabled", shares.enabled),
+            ("disabled", shares.disabled),
+            ("faulty", shares.faulty),
+            ("draining", shares.draining),
+        ] {
+            scrape.whole(&metric::SHARES, &[state], count);
+        }
+        scrape.fraction(&metric::SHARES_AGE, &[], figures.shares_age.as_secs_f64());
     }
-    scrape.fraction(&metric::SHARES_AGE, &[], figures.shares_age.as_secs_f64());
+    scrape.fraction(&metric::SHARES_CHANGE, &[], figures.shares_change.as_secs_f64());
     // All of them, so that no series ends when a last client leaves.
     let all = PROTOCOLS.into_iter().flat_map(|protocol| STATES.map(|state| (protocol, state)));
     let mut clients: BTreeMap<(&str, &str), ClientCounts> =

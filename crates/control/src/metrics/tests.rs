@@ -88,7 +88,7 @@ fn large() -> Figures {
             compound_operations: parts.collect(),
             ..Statistics::default()
         },
-        shares: ShareCounts { enabled: 14_990, faulty: 10, ..ShareCounts::default() },
+        shares: Some(ShareCounts { enabled: 14_990, faulty: 10, ..ShareCounts::default() }),
         clients: clients.collect(),
         is_in_grace: true,
         last_checkpoint: Some(CheckpointReport { ended_unix_ms: 1_700_000_000_500, took_us: 2500 }),
@@ -305,7 +305,8 @@ fn the_number_of_series_has_a_bound() {
 
 #[test]
 fn series_of_clients_and_shares_are_there_without_any() {
-    let text = text(&Figures::default(), Format::Prometheus).expect("a text");
+    let counted = Figures { shares: Some(ShareCounts::default()), ..Figures::default() };
+    let text = text(&counted, Format::Prometheus).expect("a text");
     for (name, count) in [("clients", 9), ("client_opens", 9), ("shares", 4)] {
         let lines = text.lines().filter(|line| line.starts_with(&format!("steadfast_{name}{{")));
         assert_eq!(lines.filter(|line| line.ends_with(" 0")).count(), count, "{name}");
@@ -378,13 +379,13 @@ fn scrapers_at_a_time_get_the_same_numbers() {
     };
     let collected = Collected::default();
     let begun = Instant::now();
-    let first = collected.figures(&collect);
-    let second = collected.figures(&collect);
+    let first = collected.figures(&collect).expect("collected");
+    let second = collected.figures(&collect).expect("collected");
     if begun.elapsed() < FRESH {
         assert!(Arc::ptr_eq(&first, &second));
     }
     std::thread::sleep(FRESH);
-    assert!(collected.figures(&collect).waiting_calls > first.waiting_calls);
+    assert!(collected.figures(&collect).expect("collected").waiting_calls > first.waiting_calls);
 }
 
 /// The page of the documentation is made from the table. `BLESS=1` writes it.
@@ -413,4 +414,81 @@ fn the_documentation_has_the_table() {
         return;
     }
     assert!(table == wanted, "docs/metrics.md is old: run this test with BLESS=1");
+}
+
+/// A disk hangs that is asked for numbers.
+#[test]
+fn a_collection_that_hangs_holds_up_one_thread_and_nobody_for_long() {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let collected = Arc::new(Collected::default());
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = std::sync::mpsc::channel();
+    let ended = Mutex::new(ended);
+    let hanging = {
+        let collected = Arc::clone(&collected);
+        std::thread::spawn(move || {
+            collected
+                .within(PATIENCE, &|| {
+                    begin.send(()).unwrap();
+                    let _ = ended.lock().unwrap().recv();
+                    Figures { waiting_calls: 7, ..Figures::default() }
+                })
+                .map(|figures| figures.waiting_calls)
+        })
+    };
+    begun.recv().unwrap();
+    let mine = || Figures { waiting_calls: 8, ..Figures::default() };
+    let waits = Instant::now();
+    for _ in 0..100 {
+        let StillCollecting(since) = collected.within(PATIENCE, &mine).unwrap_err();
+        assert!(since >= PATIENCE, "{since:?}");
+    }
+    // Not each of them waits anew.
+    assert!(waits.elapsed() < 50 * PATIENCE, "{:?}", waits.elapsed());
+    end.send(()).unwrap();
+    assert_eq!(hanging.join().unwrap(), Ok(7));
+    assert_eq!(collected.within(PATIENCE, &mine).unwrap().waiting_calls, 7);
+    // One that fails is not waited for either.
+    let failing = Collected::default();
+    let panics = || -> Figures { std::panic::resume_unwind(Box::new("a bug")) };
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        failing.within(PATIENCE, &panics).map(|_| ())
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(failing.within(PATIENCE, &mine).unwrap().waiting_calls, 8);
+}
+
+#[test]
+fn shares_that_were_never_counted_are_not_told_as_none() {
+    let change = Duration::from_secs(75);
+    let figures = Figures { shares_change: change, ..Figures::default() };
+    let told = text(&figures, Format::Prometheus).unwrap();
+    assert!(!told.contains("steadfast_shares{"), "{told}");
+    assert!(told.contains("\nsteadfast_shares_change_seconds 75.0\n"), "{told}");
+    let figures = Figures { shares: Some(ShareCounts::default()), ..figures };
+    let told = text(&figures, Format::Prometheus).unwrap();
+    assert!(told.contains("\nsteadfast_shares{state=\"enabled\"} 0\n"), "{told}");
+}
+
+/// One is mounted over another, at the same place.
+#[test]
+fn file_systems_at_one_place_have_one_series() {
+    let file_system = |fault: Option<&str>| FileSystemFigures {
+        path: "/srv".to_owned(),
+        fault: fault.map(str::to_owned),
+        ..FileSystemFigures::default()
+    };
+    let file_systems = vec![file_system(None), file_system(Some("EIO")), file_system(None)];
+    let log = LogFigures { file_systems, ..LogFigures::default() };
+    let statistics = Statistics { log: Some(log), ..Statistics::default() };
+    let told = text(&Figures { statistics, ..Figures::default() }, Format::Prometheus).unwrap();
+    let lines: Vec<&str> = told.lines().filter(|line| !line.starts_with('#')).collect();
+    let mut series: Vec<_> = lines.iter().filter_map(|line| line.rsplit_once(' ')).collect();
+    series.sort_unstable();
+    let all = series.len();
+    series.dedup_by_key(|(name, _)| *name);
+    assert_eq!(series.len(), all, "{told}");
+    // The faulty one is told.
+    let faulty = |line: &&str| line.contains("faulty{") && line.contains("/srv");
+    assert!(lines.iter().any(|line| faulty(line) && line.ends_with(" 1")), "{told}");
 }

@@ -8,6 +8,7 @@
 //! nobody else from it.
 
 mod body;
+mod connected;
 mod peer;
 mod routes;
 mod token;
@@ -21,6 +22,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -35,11 +37,12 @@ use hyper_util::service::TowerToHyperService;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, oneshot};
 
+use connected::Connected;
 pub use peer::{Peer, Permissions};
 pub use routes::{OPENAPI, router};
-pub use token::read_of_file as read_token_file;
+pub use token::{ScraperToken, read_of_file as read_token_file};
 pub(crate) use token::{TOKEN_NAME, read as read_token};
 
 /// In the state directory.
@@ -48,10 +51,11 @@ pub const SOCKET_NAME: &str = "control.sock";
 const BACKLOG: i32 = 16;
 /// Connections that a socket serves at a time.
 const CONNECTIONS_MAX: usize = 32;
-/// Scrapers that are served at a time.
-const SCRAPERS_MAX: usize = 8;
+/// Scrapers that are connected at a time. When there are more, one that has not asked yet is dropped, as at other
+/// sockets.
+const SCRAPERS_MAX: usize = 16;
 /// Threads for what takes its time: one a connection, and for what goes on though its asker left.
-const THREADS_MAX: usize = 3 * CONNECTIONS_MAX + SCRAPERS_MAX + routes::LONG_MAX;
+const THREADS_MAX: usize = routes::WORK_MAX + routes::SCRAPES_MAX;
 /// For a request to be sent, and for its answer to be read.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The head of a request, in bytes.
@@ -60,7 +64,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Who else than the server's own user may ask, and where.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct ControlOptions {
     /// Who may change something.
     pub permissions: Permissions,
@@ -74,12 +78,12 @@ pub struct ControlOptions {
 }
 
 /// Where to listen for monitoring.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MetricsOptions {
     /// The address.
     pub listen: SocketAddr,
     /// What a scraper has to send; without it everybody who can connect is served.
-    pub token: Option<Arc<str>>,
+    pub token: Option<ScraperToken>,
 }
 
 /// Answers requests until it is dropped.
@@ -97,7 +101,7 @@ pub struct Control {
 enum Listener {
     Unix(tokio::net::UnixListener, Permissions),
     Tcp(tokio::net::TcpListener, Arc<str>),
-    Scrapers(tokio::net::TcpListener, Option<Arc<str>>),
+    Scrapers(tokio::net::TcpListener, Option<ScraperToken>),
 }
 
 impl Control {
@@ -235,34 +239,35 @@ async fn accept_all(listener: Listener, router: Router) {
         Listener::Unix(..) | Listener::Tcp(..) => CONNECTIONS_MAX,
         Listener::Scrapers(..) => SCRAPERS_MAX,
     };
-    let room = Arc::new(Semaphore::new(connections_max));
-    // It is never closed.
-    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+    let mut connected = Connected::new(connections_max);
+    loop {
         let router = router.clone();
         let accepted = match &listener {
-            Listener::Unix(listener, permissions) => listener.accept().await.map(|(stream, _)| {
-                let peer = Peer::unix(&stream, *permissions);
-                tokio::spawn(async move {
-                    answer(stream, peer, router).await;
-                    drop(permit);
-                });
-            }),
-            Listener::Tcp(listener, token) => listener.accept().await.map(|(stream, address)| {
-                let peer = Peer::tcp(address, Arc::clone(token));
-                tokio::spawn(async move {
-                    answer(stream, peer, router).await;
-                    drop(permit);
-                });
-            }),
-            Listener::Scrapers(listener, token) => {
-                listener.accept().await.map(|(stream, address)| {
-                    let peer = Peer::scraper(address, token.clone());
-                    tokio::spawn(async move {
-                        answer(stream, peer, router).await;
-                        drop(permit);
-                    });
-                })
-            }
+            Listener::Unix(listener, permissions) => match listener.accept().await {
+                Ok((stream, _)) => {
+                    let peer = Peer::unix(&stream, *permissions);
+                    connected.serve(|has_asked| answer(stream, peer, router, has_asked)).await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+            Listener::Tcp(listener, token) => match listener.accept().await {
+                Ok((stream, address)) => {
+                    let peer = Peer::tcp(address, Arc::clone(token));
+                    connected.serve(|has_asked| answer(stream, peer, router, has_asked)).await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+            Listener::Scrapers(listener, token) => match listener.accept().await {
+                Ok((stream, address)) => {
+                    let token = token.as_ref().map(ScraperToken::now);
+                    let peer = Peer::scraper(address, token);
+                    connected.serve(|has_asked| answer(stream, peer, router, has_asked)).await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
         };
         if let Err(error) = accepted {
             tracing::warn!("cannot accept a connection at the control socket: {error}");
@@ -280,6 +285,7 @@ async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     router: Router,
+    has_asked: Arc<AtomicBool>,
 ) {
     let answered = Arc::new(Notify::new());
     let told = Arc::clone(&answered);
@@ -292,6 +298,9 @@ async fn answer(
         let place = peer.token_place();
         request.extensions_mut().insert(peer.clone());
         let (router, told) = (router.clone(), Arc::clone(&told));
+        if is_let_in {
+            has_asked.store(true, Ordering::Relaxed);
+        }
         async move {
             let response = if !is_let_in {
                 routes::no_token(place).into_response()

@@ -27,7 +27,7 @@ use crate::api::{
     RollbackRequest, ShareFilter, SharePage, ShareStatus,
 };
 use crate::clients::{ClientEnded, ClientFilter, ClientNamed, ClientsReport};
-use crate::metrics::{self, Collected, Format};
+use crate::metrics::{self, Collected, Format, StillCollecting};
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
 use crate::slow::{SlowFilter, SlowReport};
 use crate::top::{TopFilter, TopReport};
@@ -36,6 +36,10 @@ use crate::top::{TopFilter, TopReport};
 pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 /// Commands of the intent log that may take long, at a time.
 pub(super) const LONG_MAX: usize = 4;
+/// Questions that are answered at a time, those whose askers have left among them: more than there are connections.
+pub(super) const WORK_MAX: usize = 3 * super::CONNECTIONS_MAX + LONG_MAX;
+/// Scrapes likewise, beside them. They wait for a few seconds, and one for longer.
+pub(super) const SCRAPES_MAX: usize = super::CONNECTIONS_MAX + super::SCRAPERS_MAX;
 /// Watchers at a time: fewer than connections.
 const WATCHERS_MAX: usize = 16;
 
@@ -109,6 +113,9 @@ const ROUTES: [Route; 25] = [
 struct Shared {
     services: Services,
     collected: Collected,
+    /// Threads for what is asked, and those for monitoring.
+    working: Arc<Semaphore>,
+    scraping: Arc<Semaphore>,
     long: Arc<Semaphore>,
     watchers: Arc<Semaphore>,
     room: Room,
@@ -122,6 +129,8 @@ pub fn router(services: Services) -> Router {
     let shared = Shared {
         services,
         collected: Collected::default(),
+        working: Arc::new(Semaphore::new(WORK_MAX)),
+        scraping: Arc::new(Semaphore::new(SCRAPES_MAX)),
         long: Arc::new(Semaphore::new(LONG_MAX)),
         watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
         room: Room::new(),
@@ -205,7 +214,36 @@ async fn work<T: Send + 'static>(
     shared: Arc<Shared>,
     act: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    spawn_blocking(move || act(&shared)).await.map_err(|_| {
+    let room = Arc::clone(&shared.working);
+    work_in(room, shared, act).await
+}
+
+/// As [`work`], on the threads that monitoring has for itself.
+async fn scrape<T: Send + 'static>(
+    shared: Arc<Shared>,
+    act: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let room = Arc::clone(&shared.scraping);
+    work_in(room, shared, act).await
+}
+
+/// What hangs in a storage keeps its thread though its asker has left. When all of them hang, further questions are
+/// rejected rather than left without an answer.
+async fn work_in<T: Send + 'static>(
+    room: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    act: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let Ok(permit) = room.try_acquire_owned() else {
+        let why = "too many questions wait for their answers: a disk may hang";
+        return Err(Refusal::new(RefusalKind::Busy, why));
+    };
+    let working = spawn_blocking(move || {
+        let done = act(&shared);
+        drop(permit);
+        done
+    });
+    working.await.map_err(|_| {
         let why = "the server failed at it: this is a bug, see its messages";
         Refusal::new(RefusalKind::Failed, why)
     })?
@@ -415,8 +453,15 @@ async fn metrics(
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
         Format::accepted(accept.unwrap_or_default())
     };
-    let text = work(shared, move |shared| {
+    let text = scrape(shared, move |shared| {
         let figures = shared.collected.figures(&shared.services.metrics);
+        let figures = figures.map_err(|StillCollecting(since)| {
+            let why = format!(
+                "the numbers have been being collected for {} s: a disk may hang",
+                since.as_secs()
+            );
+            Refusal::new(RefusalKind::Busy, why)
+        })?;
         metrics::text(&figures, format).map_err(|_| {
             let why = "the metrics cannot be written: this is a bug";
             Refusal::new(RefusalKind::Failed, why)

@@ -1,11 +1,11 @@
 //! The token that lets in who comes by TCP: in a file that not everybody may read.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use steadfast_sys::{durable_file, process};
 
@@ -15,6 +15,58 @@ pub(crate) const TOKEN_NAME: &str = "control.token";
 const TOKEN_BYTES: usize = 32;
 /// What is read of a file that somebody wrote.
 const FILE_BYTES_MAX: u64 = 4096;
+
+/// What scrapers have to send: what is in a file, which is read again when the server reads its configuration again.
+#[derive(Clone)]
+pub struct ScraperToken(Arc<Known>);
+
+struct Known {
+    /// Unless it is of no file.
+    file: Option<PathBuf>,
+    token: RwLock<Arc<str>>,
+}
+
+impl ScraperToken {
+    /// The token in a file.
+    ///
+    /// # Errors
+    /// As [`read_of_file`].
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        let token = RwLock::new(read_of_file(path)?);
+        Ok(Self(Arc::new(Known { file: Some(path.to_owned()), token })))
+    }
+
+    /// The one that counts now.
+    pub(super) fn now(&self) -> Arc<str> {
+        Arc::clone(&self.0.token.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the file again; whether it has another token now.
+    ///
+    /// # Errors
+    /// As [`read_of_file`]: then the token of before counts.
+    pub fn read_again(&self) -> io::Result<bool> {
+        let Some(file) = &self.0.file else { return Ok(false) };
+        let token = read_of_file(file)?;
+        let mut known = self.0.token.write().unwrap_or_else(PoisonError::into_inner);
+        let is_another = *known != token;
+        *known = token;
+        Ok(is_another)
+    }
+}
+
+impl From<&str> for ScraperToken {
+    fn from(token: &str) -> Self {
+        Self(Arc::new(Known { file: None, token: RwLock::new(token.into()) }))
+    }
+}
+
+impl fmt::Debug for ScraperToken {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScraperToken").field("file", &self.0.file).finish_non_exhaustive()
+    }
+}
 
 /// The token in the state directory, made if there is none.
 ///
@@ -127,5 +179,27 @@ mod tests {
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
         std::fs::write(&path, "short").expect("written");
         assert!(of(place.path()).expect_err("short").to_string().contains("32 characters"));
+    }
+
+    #[test]
+    fn a_token_of_scrapers_is_read_again_and_a_bad_one_is_not_taken() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("token");
+        let write = |text: &str| {
+            std::fs::write(&path, text).expect("written");
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("set");
+        };
+        write(&"a".repeat(TOKEN_BYTES));
+        let token = ScraperToken::of_file(&path).expect("a token");
+        let served = token.clone();
+        assert!(!token.read_again().expect("read"));
+        write(&"b".repeat(TOKEN_BYTES));
+        assert!(token.read_again().expect("read"));
+        assert_eq!(*served.now(), *"b".repeat(TOKEN_BYTES));
+        write("short");
+        token.read_again().expect_err("too short");
+        assert_eq!(*served.now(), *"b".repeat(TOKEN_BYTES));
+        assert!(!format!("{token:?}").contains("bbb"));
+        assert!(!ScraperToken::from("of no file").read_again().expect("nothing to read"));
     }
 }

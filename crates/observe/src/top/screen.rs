@@ -3,7 +3,7 @@
 mod state;
 mod view;
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
@@ -30,22 +30,34 @@ pub(super) fn run(
 /// Asks on a thread of its own: keys are answered while the server is waited for.
 struct Asking {
     questions: Sender<TopFilter>,
-    answers: Receiver<Result<TopReport, TopError>>,
+    answers: Receiver<Answer>,
     is_waiting: bool,
 }
+
+/// What was asked, and what became of it.
+type Answer = (TopFilter, Result<TopReport, TopError>);
 
 impl Asking {
     fn start(client: &Client) -> std::io::Result<Self> {
         let (questions, asked) = channel::<TopFilter>();
         let (told, answers) = channel();
         let client = client.clone();
-        std::thread::Builder::new().name("top".to_owned()).spawn(move || {
+        Self::with(questions, answers, move || {
             for filter in asked {
-                if told.send(ask(&client, &filter)).is_err() {
+                let answer = ask(&client, &filter);
+                if told.send((filter, answer)).is_err() {
                     break;
                 }
             }
-        })?;
+        })
+    }
+
+    fn with(
+        questions: Sender<TopFilter>,
+        answers: Receiver<Answer>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        std::thread::Builder::new().name("top".to_owned()).spawn(work)?;
         Ok(Self { questions, answers, is_waiting: false })
     }
 
@@ -53,10 +65,22 @@ impl Asking {
         self.is_waiting = self.questions.send(filter).is_ok();
     }
 
-    fn answer(&mut self) -> Option<Result<TopReport, TopError>> {
-        let answer = self.answers.try_recv().ok()?;
-        self.is_waiting = false;
-        Some(answer)
+    /// An answer, if one has come.
+    ///
+    /// # Errors
+    /// When none will come any more: the thread has panicked, and nobody must be left with an old table in a terminal
+    /// that the panic has put back.
+    fn answer(&mut self) -> Result<Option<Answer>, TopError> {
+        match self.answers.try_recv() {
+            Ok(answer) => {
+                self.is_waiting = false;
+                Ok(Some(answer))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(TopError::Io(std::io::Error::other(
+                "the thread that asks the server has failed: this is a bug",
+            ))),
+        }
     }
 }
 
@@ -79,12 +103,12 @@ fn shown(
             due = Instant::now() + arguments.interval;
             asking.ask(state.question());
         }
-        if let Some(answer) = asking.answer() {
+        if let Some((asked, answer)) = asking.answer()? {
             is_stale = true;
             match answer {
                 Ok(report) => {
                     left = left.map(|left| left - u64::from(report.window_us > 0).min(left));
-                    state.take(report);
+                    state.take(&asked, report);
                 }
                 Err(error) => state.failed(&error.to_string()),
             }
@@ -102,5 +126,34 @@ fn shown(
                 Action::Quit => return Ok(()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Unit ring.
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_ends_the_screen() {
+        let (questions, asked) = channel::<TopFilter>();
+        let (told, answers) = channel::<Answer>();
+        let mut asking = Asking::with(questions, answers, move || {
+            let (_told, question) = (told, asked.recv());
+            // It is what the test is about, and no noise is wanted.
+            std::panic::resume_unwind(Box::new(question.is_ok()));
+        })
+        .unwrap();
+        assert!(asking.answer().unwrap().is_none());
+        asking.ask(TopFilter::default());
+        let failed = loop {
+            match asking.answer() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Ok(Some(_)) => unreachable!("nothing was told"),
+                Err(error) => break error,
+            }
+        };
+        assert!(failed.to_string().contains("has failed"), "{failed}");
     }
 }

@@ -48,10 +48,10 @@ pub(super) struct Host<'h, 's> {
     pub(super) was_lent: bool,
     /// When the call first came to where it might wait, in ns; 0 if it did not.
     pub(super) lent_ns: u64,
-    /// Of a COMPOUND: the operation that took longest from then on.
-    pub(super) waited_in: Option<CompoundOperation>,
-    /// How long that one took, and when the next one began, in ns.
-    longest_ns: u64,
+    /// Of a COMPOUND: the operation that took longest from then on, in this execution or an earlier one, and how long it
+    /// took, in ns.
+    pub(super) longest: Option<(CompoundOperation, u64)>,
+    /// When the next one began, in ns.
     next_since_ns: u64,
     is_offered: bool,
     is_summoned: bool,
@@ -88,8 +88,7 @@ impl<'h, 's> Host<'h, 's> {
             lent: None,
             was_lent: false,
             lent_ns: 0,
-            waited_in: None,
-            longest_ns: 0,
+            longest: None,
             next_since_ns: 0,
             is_offered: false,
             is_summoned: false,
@@ -364,8 +363,8 @@ impl CallHost for Host<'_, '_> {
         if self.lent_ns != 0 {
             let took_ns = now_ns.saturating_sub(self.next_since_ns);
             self.next_since_ns = now_ns;
-            if self.waited_in.is_none() || took_ns > self.longest_ns {
-                (self.waited_in, self.longest_ns) = (Some(operation), took_ns);
+            if self.longest.is_none_or(|(_, longest_ns)| took_ns > longest_ns) {
+                self.longest = Some((operation, took_ns));
             }
         }
         let took_ns = self

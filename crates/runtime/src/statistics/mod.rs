@@ -20,10 +20,10 @@ pub use reading::{
 };
 pub use slowest::{CallStage, CallSurroundings};
 pub(crate) use slowest::{Ends, Slowest};
-pub(crate) use timing::{Arrival, Executed, Sampler, StageClock, Waited};
+pub(crate) use timing::{Arrival, Executed, Sampler, Spent, StageClock, Waited};
 
+pub(crate) use top::{AsTop, TopCounters, TopRoom, take as take_top};
 pub use top::{TOP_FOCUS_MAX, TopOperation, TopRow, TopTable, TopTables, TopWindow};
-pub(crate) use top::{TopRoom, take as take_top};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -136,6 +136,12 @@ impl Counter {
     }
 }
 
+impl AsTop for Arc<CachePadded<Counters>> {
+    fn top(&self) -> &TopCounters {
+        &self.operations.top
+    }
+}
+
 /// The counters of a pool's workers, or of all flushers' threads. Those of a thread that ended go
 /// to the next one.
 #[derive(Debug, Default)]
@@ -152,7 +158,15 @@ struct Sets {
 }
 
 impl CounterSets {
-    pub(crate) fn join(&self) -> Arc<CachePadded<Counters>> {
+    /// Counters for a thread that starts. It counts for who looks at `steadfast top` just now, too.
+    pub(crate) fn join(&self, top_room: &TopRoom) -> Arc<CachePadded<Counters>> {
+        let set = self.unused_or_new();
+        // After whoever looks next finds it.
+        set.operations.top.join(top_room);
+        set
+    }
+
+    fn unused_or_new(&self) -> Arc<CachePadded<Counters>> {
         let mut sets = self.sets.lock();
         if let Some(set) = sets.unused.pop() {
             return set;

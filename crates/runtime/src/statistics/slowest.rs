@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use steadfast_engine::{CallFacts, CallSubject, CompoundOperation, OperationId, Transport};
 
 use super::operations::Client;
-use super::timing::{Arrival, Executed, Waited};
+use super::timing::{Arrival, Executed};
 use crate::reply_log::LogActivity;
 
 /// A faster call is not kept, however few there are: what takes less than 1 ms waited for nothing.
@@ -25,8 +25,9 @@ pub(crate) const CALLS_A_MINUTE: usize = 16;
 pub(crate) const MINUTES: u64 = 10;
 /// By the stamps' clock.
 const MINUTE_NS: u64 = 60_000_000_000;
-/// Of a threshold, the bits of the latency in ns: 4.8 hours. Above them is the minute.
-const LATENCY_BITS: u32 = 44;
+/// Of a threshold, the bits of the latency in ns: 18 minutes, as long as which any longer one counts. Above them is
+/// the minute, in 24 bits: 31 years after the start.
+const LATENCY_BITS: u32 = 40;
 const LATENCY_MASK: u64 = (1 << LATENCY_BITS) - 1;
 
 /// What the time of a call is spent on, in the order of its way.
@@ -42,8 +43,10 @@ pub enum CallStage {
     Storage,
     /// Decoding, access, and what the storage did without waiting.
     Work,
-    /// The storage's operation, from where it might wait: the file system, its disk, or room in the log.
+    /// The storage's operation, from where it might wait: the file system or its disk.
     FileSystem,
+    /// There, it waited until the intent log took its change: the log was full, or was being closed.
+    LogRoom,
     /// Executed, it waited until its file system was flushed.
     Flush,
     /// Executed, it waited until the intent log was written.
@@ -54,7 +57,7 @@ pub enum CallStage {
 
 impl CallStage {
     /// How many there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
     /// All, in the order of a call's way.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Turn,
@@ -63,6 +66,7 @@ impl CallStage {
         Self::Storage,
         Self::Work,
         Self::FileSystem,
+        Self::LogRoom,
         Self::Flush,
         Self::Log,
         Self::Send,
@@ -77,6 +81,7 @@ impl CallStage {
             Self::Storage => "storage",
             Self::Work => "work",
             Self::FileSystem => "file-system",
+            Self::LogRoom => "log-room",
             Self::Flush => "flush",
             Self::Log => "log",
             Self::Send => "send",
@@ -96,14 +101,10 @@ pub(crate) struct Ends {
 
 /// How long a call was in each stage, in ns, in the order of [`CallStage::ALL`]. The sum is its latency.
 pub(crate) fn stages(arrival: Arrival, executed: &Executed, ends: Ends) -> [u64; CallStage::COUNT] {
-    let Waited { names: names_ns, clients: clients_ns, storage: storage_ns } = executed.waited;
-    let waited_ns = names_ns + clients_ns + storage_ns;
+    let waited = &executed.waited;
     let before_ns = executed.begun_ns.saturating_sub(arrival.received_ns);
-    // Who was not lent the seat did not wait, as far as the engine knew.
-    let blocked_since_ns = match executed.lent_ns {
-        0 => executed.ended_ns,
-        lent_ns => lent_ns.clamp(executed.begun_ns, executed.ended_ns.max(executed.begun_ns)),
-    };
+    // Executions that ended with the call being put off are no waiting for its turn.
+    let executed_in_all = waited.with(&executed.spent());
     let settled_ns = ends.stable_ns.unwrap_or(executed.ended_ns);
     let flushed_ns = match (ends.is_logged, executed.flushed_ns) {
         (true, 0) => executed.ended_ns,
@@ -113,12 +114,13 @@ pub(crate) fn stages(arrival: Arrival, executed: &Executed, ends: Ends) -> [u64;
         (false, _) => settled_ns,
     };
     [
-        before_ns.saturating_sub(waited_ns),
-        names_ns,
-        clients_ns,
-        storage_ns,
-        blocked_since_ns.saturating_sub(executed.begun_ns),
-        executed.ended_ns.saturating_sub(blocked_since_ns),
+        before_ns.saturating_sub(waited.sum()),
+        waited.names,
+        waited.clients,
+        waited.storage,
+        executed_in_all.work,
+        executed_in_all.file_system,
+        executed_in_all.log_room,
         flushed_ns.saturating_sub(executed.ended_ns),
         settled_ns.saturating_sub(flushed_ns.max(executed.ended_ns)),
         ends.sent_ns.saturating_sub(settled_ns),
@@ -263,6 +265,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::timing::{Spent, Waited};
     use super::*;
 
     fn operation(index: usize) -> OperationId {
@@ -321,6 +324,23 @@ mod tests {
         assert!(kept.iter().any(|call| call.latency_ns == 9 * FLOOR_NS));
     }
 
+    #[test]
+    fn a_server_that_has_run_for_years_keeps_the_slowest_of_each_minute() {
+        let slowest = Slowest::default();
+        // 728 days are 2^20 minutes.
+        for minute in [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 1 << 23] {
+            for _ in 0..CALLS_A_MINUTE + 5 {
+                note(&slowest, operation(2), 2 * FLOOR_NS, minute * MINUTE_NS);
+            }
+            note(&slowest, operation(2), 3 * FLOOR_NS, minute * MINUTE_NS + 1);
+            let kept = slowest.read(minute * MINUTE_NS);
+            let of_minute: Vec<_> = kept.iter().rev().take(CALLS_A_MINUTE).collect();
+            assert!(of_minute.iter().any(|call| call.latency_ns == 3 * FLOOR_NS), "{minute}");
+            assert!(!slowest.would_keep(operation(2), 2 * FLOOR_NS, minute * MINUTE_NS));
+            assert!(slowest.would_keep(operation(2), 2 * FLOOR_NS, (minute + 1) * MINUTE_NS));
+        }
+    }
+
     proptest! {
         /// In one minute: exactly the slowest of each operation.
         #[test]
@@ -349,15 +369,19 @@ mod tests {
         /// Whatever a call waited for, and in whatever order its stamps are: no time is lost or told twice.
         #[test]
         fn stages_sum_to_the_latency(
-            steps in proptest::array::uniform8(0..1_000_000_u64),
+            steps in proptest::array::uniform10(0..1_000_000_u64),
             (was_lent, was_parked, was_flushed, is_logged) in any::<(bool, bool, bool, bool)>(),
         ) {
-            let [received_ns, names_ns, clients_ns, turn, work, blocked, flush, log] = steps;
-            let begun_ns = received_ns + names_ns + clients_ns + turn;
+            let [received_ns, names, clients, turn, work, blocked, flush, log, earlier, room] = steps;
+            // It was executed before, and put off.
+            let waited = Waited { names, clients, ..Waited::default() };
+            let waited = waited.with(&Spent { work: earlier, file_system: 7, log_room: 3 });
+            let begun_ns = received_ns + waited.sum() + turn;
             let lent_ns = if was_lent { begun_ns + work } else { 0 };
             let ended_ns = begun_ns + work + blocked + 1;
             let executed = Executed {
-                waited: Waited { names: names_ns, clients: clients_ns, storage: 0 },
+                waited,
+                log_room_ns: room,
                 begun_ns,
                 lent_ns,
                 ended_ns,
@@ -371,10 +395,14 @@ mod tests {
             let ends = Ends { stable_ns, is_logged, sent_ns };
             let told = stages(arrival, &executed, ends);
             prop_assert_eq!(told.iter().sum::<u64>(), sent_ns - received_ns);
-            prop_assert_eq!(told[5] > 0, was_lent);
-            prop_assert_eq!((told[0], told[8]), (turn, 5));
+            let room_ns = if was_lent { room.min(blocked + 1) } else { 0 };
+            let blocked_ns = if was_lent { blocked + 1 - room_ns } else { 0 };
+            prop_assert_eq!((told[5], told[6]), (7 + blocked_ns, 3 + room_ns));
+            let worked_ns = if was_lent { work } else { work + blocked + 1 };
+            prop_assert_eq!(told[4], earlier + worked_ns);
+            prop_assert_eq!((told[0], told[9]), (turn, 5));
             let log_ns = if was_flushed { log } else { flush + log };
-            prop_assert_eq!(told[7], if is_logged { log_ns } else { 0 });
+            prop_assert_eq!(told[8], if is_logged { log_ns } else { 0 });
         }
     }
 }

@@ -20,7 +20,8 @@ impl Arrival {
     }
 }
 
-/// How long a call was suspended, in ns.
+/// What became of a call's time until it was executed for the last time, in ns. Before that it was put off, perhaps
+/// several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waited {
     /// For a name service.
@@ -29,6 +30,59 @@ pub(crate) struct Waited {
     pub(crate) clients: u64,
     /// For its storage, for which too many waited.
     pub(crate) storage: u64,
+    /// Not at all: it was executed, and put off then.
+    pub(crate) work: u64,
+    /// Executed likewise, from where it might wait.
+    pub(crate) file_system: u64,
+    /// There, for the log to take a change.
+    pub(crate) log_room: u64,
+    /// Of a COMPOUND: the operation that took longest where it might wait, and for how long.
+    pub(crate) longest: Option<(CompoundOperation, u64)>,
+}
+
+impl Waited {
+    /// All of it.
+    pub(crate) fn sum(&self) -> u64 {
+        let Self { names, clients, storage, work, file_system, log_room, longest: _ } = self;
+        names + clients + storage + work + file_system + log_room
+    }
+
+    /// With an execution that ended with the call being put off.
+    pub(crate) fn with(mut self, spent: &Spent) -> Self {
+        self.work += spent.work;
+        self.file_system += spent.file_system;
+        self.log_room += spent.log_room;
+        self
+    }
+}
+
+/// What one execution spent its time on, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    /// Until it came to where it might wait.
+    pub(crate) work: u64,
+    /// From then on, but for `log_room`.
+    pub(crate) file_system: u64,
+    /// Waiting for the log to take a change.
+    pub(crate) log_room: u64,
+}
+
+impl Spent {
+    /// `lent_ns`: when it came to where it might wait; 0 if it did not. `log_room_ns`: how long it waited for the log.
+    pub(crate) fn new(begun_ns: u64, lent_ns: u64, ended_ns: u64, log_room_ns: u64) -> Self {
+        // Who was not lent the seat did not wait, as far as the engine knew.
+        let blocked_since_ns = match lent_ns {
+            0 => ended_ns,
+            lent_ns => lent_ns.clamp(begun_ns, ended_ns.max(begun_ns)),
+        };
+        let blocked_ns = ended_ns.saturating_sub(blocked_since_ns);
+        let log_room = log_room_ns.min(blocked_ns);
+        Self {
+            work: blocked_since_ns.saturating_sub(begun_ns),
+            file_system: blocked_ns - log_room,
+            log_room,
+        }
+    }
 }
 
 /// A call that was executed, on its way to whoever sends its reply.
@@ -36,7 +90,7 @@ pub(crate) struct Waited {
 pub(crate) struct Executed {
     pub(crate) facts: CallFacts,
     pub(crate) subject: CallSubject,
-    /// Before it was executed for the last time.
+    /// What became of its time before it was executed for the last time.
     pub(crate) waited: Waited,
     /// The times of its stages were taken.
     pub(crate) is_sampled: bool,
@@ -45,6 +99,8 @@ pub(crate) struct Executed {
     pub(crate) begun_ns: u64,
     /// When it came to where it might wait, and lent its seat; 0 if it did not.
     pub(crate) lent_ns: u64,
+    /// How long it waited for the log to take a change.
+    pub(crate) log_room_ns: u64,
     /// Of a COMPOUND: the operation that took longest from then on.
     pub(crate) waited_in: Option<CompoundOperation>,
     pub(crate) ended_ns: u64,
@@ -53,6 +109,11 @@ pub(crate) struct Executed {
 }
 
 impl Executed {
+    /// What the last execution spent its time on.
+    pub(crate) fn spent(&self) -> Spent {
+        Spent::new(self.begun_ns, self.lent_ns, self.ended_ns, self.log_room_ns)
+    }
+
     pub(crate) fn execution_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.begun_ns)
     }

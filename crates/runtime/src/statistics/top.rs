@@ -26,11 +26,12 @@ pub const TOP_FOCUS_MAX: usize = 4;
 /// What calls are counted by in one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopRow {
-    /// Calls that were answered, and repeated calls that were not.
+    /// Calls that were answered.
     pub calls: u64,
     /// Calls that failed.
     pub errors: u64,
-    /// Calls that repeat one that the server knows: they were not executed again.
+    /// Calls that repeat one that the server knows: they were not executed again. Those that got no answer of their
+    /// own, as the first of them is being executed, are counted here only.
     pub retransmissions: u64,
     /// Of all answered calls: from the end of the receive until the reply was handed to the socket.
     pub latency_ns: u64,
@@ -140,7 +141,7 @@ pub struct TopTables {
 impl TopTables {
     fn note(&mut self, client: IpAddr, call: &AnsweredCall<'_>, room: &TopRoom) {
         let row = &call.row;
-        let [operations, clients, users, shares, files] = &room.0;
+        let [operations, clients, users, shares, files] = &room.rows;
         self.total.add(row);
         let CallFacts { operation, operations: parts, .. } = *call.facts;
         self.operations.note(TopOperation::Procedure(operation), row, operations);
@@ -226,13 +227,26 @@ impl TopWindow {
     }
 }
 
-/// Rows that threads may still make, by operation, client, user, share and file.
+/// What all threads have in common: rows that they may still make, and what they count for whom.
 #[derive(Debug)]
-pub(crate) struct TopRoom([AtomicUsize; 5]);
+pub(crate) struct TopRoom {
+    /// By operation, client, user, share and file.
+    rows: [AtomicUsize; 5],
+    look: Mutex<Look>,
+}
+
+/// The last look: what a thread that starts later counts.
+#[derive(Debug, Default)]
+struct Look {
+    /// Until when calls are counted, by the stamps' clock.
+    until_ns: u64,
+    /// Clients that are looked into.
+    focus: Vec<IpAddr>,
+}
 
 impl Default for TopRoom {
     fn default() -> Self {
-        Self(ROWS_MAX.map(AtomicUsize::new))
+        Self { rows: ROWS_MAX.map(AtomicUsize::new), look: Mutex::default() }
     }
 }
 
@@ -240,14 +254,14 @@ impl TopRoom {
     fn give_back(&self, window: &TopWindow) {
         let focused = window.focused.iter().map(|(_, tables)| tables);
         for tables in focused.chain([&window.all]) {
-            for (room, count) in self.0.iter().zip(tables.row_counts()) {
+            for (room, count) in self.rows.iter().zip(tables.row_counts()) {
                 room.fetch_add(count, Ordering::Relaxed);
             }
         }
     }
 }
 
-/// A call whose reply went out.
+/// A call whose reply went out, or one that repeats another and gets none.
 #[derive(Clone, Copy, Debug)]
 struct AnsweredCall<'c> {
     facts: &'c CallFacts,
@@ -278,21 +292,49 @@ impl TopCounters {
         until_ns: u64,
         room: &'t TopRoom,
     ) -> Option<TopNoting<'t>> {
-        if now_ns >= until_ns {
-            self.put(None, 0, room);
-            return None;
+        let mut window = self.window.lock();
+        if now_ns < until_ns {
+            return Some(TopNoting { window, room });
         }
-        Some(TopNoting { window: self.window.lock(), room })
+        // Somebody may have looked meanwhile.
+        if now_ns < self.until_ns.load(Ordering::Relaxed) {
+            return Some(TopNoting { window, room });
+        }
+        self.until_ns.store(0, Ordering::Relaxed);
+        let before = window.take();
+        // Nothing is freed under the lock.
+        drop(window);
+        if let Some(before) = before {
+            room.give_back(&before);
+        }
+        None
+    }
+
+    /// Has a thread that starts count as others do. To be called once [`take`] finds it: then either that one
+    /// begins its window, or what is read here is not older.
+    pub(crate) fn join(&self, room: &TopRoom) {
+        let look = room.look.lock();
+        if look.until_ns == 0 {
+            return;
+        }
+        let mut window = self.window.lock();
+        if window.is_none() {
+            *window = Some(Box::new(TopWindow::default().successor(&look.focus)));
+            self.until_ns.store(look.until_ns, Ordering::Relaxed);
+        }
     }
 
     fn successor(&self, focus: &[IpAddr]) -> TopWindow {
         self.window.lock().as_deref().unwrap_or(&TopWindow::default()).successor(focus)
     }
 
-    fn put(&self, window: Option<Box<TopWindow>>, until_ns: u64, room: &TopRoom) -> TopWindow {
-        self.until_ns.store(until_ns, Ordering::Relaxed);
+    fn put(&self, next: Box<TopWindow>, until_ns: u64, room: &TopRoom) -> TopWindow {
         // The lock is over before anything is freed.
-        let before = std::mem::replace(&mut *self.window.lock(), window);
+        let before = {
+            let mut window = self.window.lock();
+            self.until_ns.store(until_ns, Ordering::Relaxed);
+            window.replace(next)
+        };
         let before = before.map(|before| *before).unwrap_or_default();
         room.give_back(&before);
         before
@@ -315,13 +357,16 @@ impl TopNoting<'_> {
         latency_ns: Option<u64>,
     ) {
         let Some(window) = self.window.as_deref_mut() else { return };
-        let latency_ns = latency_ns.unwrap_or(0);
-        let row = TopRow {
-            calls: 1,
-            errors: u64::from(facts.is_error),
-            retransmissions: u64::from(facts.is_repeat),
-            latency_ns,
-            latency_max_ns: latency_ns,
+        let retransmissions = u64::from(facts.is_repeat);
+        let row = match latency_ns {
+            Some(latency_ns) => TopRow {
+                calls: 1,
+                errors: u64::from(facts.is_error),
+                retransmissions,
+                latency_ns,
+                latency_max_ns: latency_ns,
+            },
+            None => TopRow { retransmissions, ..TopRow::default() },
         };
         let call = AnsweredCall { facts, subject, row };
         let client = client.to_canonical();
@@ -334,17 +379,36 @@ impl TopNoting<'_> {
 
 /// Ends a window and begins the next one, which is counted until `until_ns` if nobody looks earlier, also by
 /// itself for each of these clients.
-pub(crate) fn take<'t>(
-    counters: impl Iterator<Item = &'t TopCounters>,
+///
+/// The counters are asked for when it is noted what threads count that are not among them yet.
+pub(crate) fn take<I>(
+    counters: impl FnOnce() -> I,
     focus: &[IpAddr],
     until_ns: u64,
     room: &TopRoom,
-) -> TopWindow {
+) -> TopWindow
+where
+    I: IntoIterator<Item: AsTop>,
+{
+    *room.look.lock() = Look { until_ns, focus: focus.to_vec() };
     let mut sum = TopWindow::default();
-    for one in counters {
-        sum.absorb(one.put(Some(Box::new(one.successor(focus))), until_ns, room));
+    for one in counters() {
+        let one = one.top();
+        sum.absorb(one.put(Box::new(one.successor(focus)), until_ns, room));
     }
     sum
+}
+
+/// What has a thread's counters.
+pub(crate) trait AsTop {
+    /// These.
+    fn top(&self) -> &TopCounters;
+}
+
+impl AsTop for &TopCounters {
+    fn top(&self) -> &TopCounters {
+        self
+    }
 }
 
 #[cfg(test)]
@@ -374,7 +438,7 @@ mod tests {
     fn nothing_is_counted_unless_somebody_looks_and_tables_go_when_nobody_does() {
         let (counters, room) = (TopCounters::default(), TopRoom::default());
         assert!(counters.begin(5, &room).is_none());
-        let first = take([&counters].into_iter(), &[], 100, &room);
+        let first = take(|| [&counters], &[], 100, &room);
         assert_eq!(first.all.total.calls, 0);
         counters.begin(6, &room).unwrap().note(
             client(1),
@@ -388,14 +452,14 @@ mod tests {
             &CallSubject::default(),
             None,
         );
-        assert_eq!(room.0[1].load(Ordering::Relaxed), ROWS_MAX[1] - 1);
-        let second = take([&counters].into_iter(), &[], 100, &room);
+        assert_eq!(room.rows[1].load(Ordering::Relaxed), ROWS_MAX[1] - 1);
+        let second = take(|| [&counters], &[], 100, &room);
         let expected =
-            TopRow { calls: 2, errors: 1, retransmissions: 1, latency_ns: 30, latency_max_ns: 30 };
+            TopRow { calls: 1, errors: 1, retransmissions: 1, latency_ns: 30, latency_max_ns: 30 };
         assert_eq!(second.all.clients.rows().collect::<Vec<_>>(), [(&client(1), &expected)]);
         assert_eq!(second.all.users.rows().len(), 1);
-        assert_eq!(expected.mean_ns(), 15);
-        assert_eq!(room.0[1].load(Ordering::Relaxed), ROWS_MAX[1], "it is given back");
+        assert_eq!(expected.mean_ns(), 30, "what got no answer has no latency");
+        assert_eq!(room.rows[1].load(Ordering::Relaxed), ROWS_MAX[1], "it is given back");
         // Nobody has looked.
         counters.begin(7, &room).unwrap().note(
             client(1),
@@ -405,20 +469,50 @@ mod tests {
         );
         assert!(counters.begin(100, &room).is_none());
         assert!(counters.window.lock().is_none());
-        assert_eq!(room.0[4].load(Ordering::Relaxed), ROWS_MAX[4]);
+        assert_eq!(room.rows[4].load(Ordering::Relaxed), ROWS_MAX[4]);
+    }
+
+    #[test]
+    fn a_thread_that_starts_while_somebody_looks_counts_from_its_first_call_on() {
+        let (old, new, room) = (TopCounters::default(), TopCounters::default(), TopRoom::default());
+        new.join(&room);
+        assert!(new.begin(1, &room).is_none(), "nobody has looked");
+        take(|| [&old], &[client(1)], 100, &room);
+        new.join(&room);
+        let note = |of: &TopCounters| {
+            let mut noting = of.begin(6, &room).unwrap();
+            noting.note(client(1), &facts(false, false), &subject(1, 1, 7), Some(30));
+        };
+        note(&new);
+        // Whoever is known to the look already keeps what it has counted.
+        new.join(&room);
+        let window = take(|| [&old, &new], &[], 100, &room);
+        assert_eq!((window.all.total.calls, window.focused[0].1.total.calls), (1, 1));
+    }
+
+    /// The owner of counters finds that nobody has looked for too long, while somebody looks again.
+    #[test]
+    fn a_look_that_comes_late_is_not_undone() {
+        let (counters, room) = (TopCounters::default(), TopRoom::default());
+        take(|| [&counters], &[], 100, &room);
+        take(|| [&counters], &[], 300, &room);
+        // It has read the time of before.
+        let noting = counters.begin_counting(150, 100, &room);
+        noting.unwrap().note(client(1), &facts(false, false), &subject(1, 1, 7), Some(1));
+        assert_eq!(take(|| [&counters], &[], 300, &room).all.total.calls, 1);
     }
 
     #[test]
     fn rows_are_bounded_over_all_threads() {
         let (threads, room) =
             ([TopCounters::default(), TopCounters::default()], TopRoom::default());
-        take(threads.iter(), &[client(3)], u64::MAX, &room);
+        take(|| &threads, &[client(3)], u64::MAX, &room);
         let calls = ROWS_MAX[1] as u32 + 1000;
         for number in 0..calls {
             let mut noting = threads[number as usize % 2].begin(1, &room).unwrap();
             noting.note(client(number), &facts(false, false), &subject(1, 1, number), Some(1));
         }
-        let window = take(threads.iter(), &[], u64::MAX, &room);
+        let window = take(|| &threads, &[], u64::MAX, &room);
         // The client that is looked into has a row in tables of its own.
         assert_eq!(window.all.clients.rows().len(), ROWS_MAX[1] - 1);
         assert_eq!(window.all.clients.others().calls, 1001);
@@ -431,12 +525,12 @@ mod tests {
     #[test]
     fn an_operation_of_a_compound_counts_once_in_it() {
         let (counters, room) = (TopCounters::default(), TopRoom::default());
-        take([&counters].into_iter(), &[], 100, &room);
+        take(|| [&counters], &[], 100, &room);
         // Of the same number twice, and another one.
         let operations = steadfast_engine::CompoundOperations::from_word(0x0005_0305);
         let facts = CallFacts { operations, ..CallFacts::default() };
         counters.begin(1, &room).unwrap().note(client(1), &facts, &subject(1, 1, 1), Some(9));
-        let window = take([&counters].into_iter(), &[], 100, &room);
+        let window = take(|| [&counters], &[], 100, &room);
         let rows = window.all.operations.rows();
         let parts: Vec<_> =
             rows.filter(|(key, _)| matches!(key, TopOperation::InCompound(_))).collect();
@@ -453,17 +547,17 @@ mod tests {
             let threads: [TopCounters; 3] = Default::default();
             let room = TopRoom::default();
             let focus = [client(2)];
-            take(threads.iter(), &focus, u64::MAX, &room);
+            take(|| &threads, &focus, u64::MAX, &room);
             let mut sum = TopWindow::default();
             for (thread, number, is_looked_at) in &calls {
                 let mut noting = threads[*thread].begin(1, &room).unwrap();
                 noting.note(client(*number), &facts(false, false), &subject(1, 2, *number), Some(3));
                 drop(noting);
                 if *is_looked_at {
-                    sum.absorb(take(threads.iter(), &focus, u64::MAX, &room));
+                    sum.absorb(take(|| &threads, &focus, u64::MAX, &room));
                 }
             }
-            sum.absorb(take(threads.iter(), &focus, u64::MAX, &room));
+            sum.absorb(take(|| &threads, &focus, u64::MAX, &room));
             for number in 0..5 {
                 let expected = calls.iter().filter(|(_, one, _)| *one == number).count() as u64;
                 let row = sum.all.clients.rows.get(&client(number)).copied().unwrap_or_default();

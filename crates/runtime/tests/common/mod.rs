@@ -140,6 +140,7 @@ impl Service for Toy {
             return Verdict::HangUp(HangUp::NotACall);
         };
         reply.bytes.extend_from_slice(number);
+        reply.facts.xid = u32::from_be_bytes(*number);
         self.0.executed.fetch_add(1, Ordering::SeqCst);
         match command {
             b'e' => reply.bytes.extend_from_slice(body),
@@ -226,15 +227,28 @@ impl Service for Toy {
                 reply.bytes.extend_from_slice(b"done");
             }
             // Waits for a client to give something back: what, for so many times 100 ms, how. `l` loses its
-            // seat before.
+            // seat before. `O` is a COMPOUND, whose first operation waits at the gate and is not executed again, and
+            // whose second one waits for the client.
             b'W' => {
                 let [what, patience, how] = *body else { return Verdict::Silent };
+                let operation = |index| CompoundOperation::all().nth(index).unwrap();
+                if how == b'O' {
+                    host.operations_begin();
+                    host.may_block();
+                    if host.take_put_off().is_none() {
+                        self.0.gate.pass();
+                        host.operation_ended(operation(1), false);
+                    }
+                }
                 if how == b'l' {
                     host.will_block();
                     self.0.gate.pass();
                 }
                 let given_back = self.0.given_back.lock();
                 if given_back.contains(&what) {
+                    if how == b'O' {
+                        host.operation_ended(operation(2), false);
+                    }
                     reply.bytes.extend_from_slice(b"done");
                     return Verdict::Replied;
                 }

@@ -45,8 +45,9 @@ impl Scraped {
     pub(super) fn figures(&self) -> Figures {
         let log = self.log.as_deref();
         let log_status = log.map(IntentLogKeeper::status);
-        let (shares, shares_age) =
-            self.counted.with(self.shares.counts(SHARES_PATIENCE), Instant::now());
+        let counts = self.shares.counts(SHARES_PATIENCE);
+        let shares_change = counts.err().unwrap_or_default();
+        let counted = self.counted.with(counts.ok(), Instant::now());
         let engine = &self.engine;
         let access = self.access.statistics();
         let (decisions, names) = (access.decisions, access.names);
@@ -59,8 +60,9 @@ impl Scraped {
                 log_status.as_ref(),
                 self.started_unix_ms,
             ),
-            shares,
-            shares_age,
+            shares: counted.map(|(counts, _)| counts),
+            shares_age: counted.map(|(_, age)| age).unwrap_or_default(),
+            shares_change,
             reclaiming: clients.iter().filter(|client| client.is_reclaiming).count() as u64,
             clients: client_counts(&clients),
             is_in_grace: engine.is_in_grace(),
@@ -107,13 +109,12 @@ pub(super) struct CountedShares(Mutex<Option<(Instant, ShareCounts)>>);
 
 impl CountedShares {
     /// The counts of `now`, or else the last ones, with their age. Before the first there are none.
-    fn with(&self, counts: Option<ShareCounts>, now: Instant) -> (ShareCounts, Duration) {
+    fn with(&self, counts: Option<ShareCounts>, now: Instant) -> Option<(ShareCounts, Duration)> {
         let mut last = self.0.lock();
         if let Some(counts) = counts {
             *last = Some((now, counts));
         }
-        let (when, counts) = *last.get_or_insert((now, ShareCounts::default()));
-        (counts, now.saturating_duration_since(when))
+        last.map(|(when, counts)| (counts, now.saturating_duration_since(when)))
     }
 }
 
@@ -167,11 +168,9 @@ mod tests {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let three = ShareCounts { enabled: 3, ..ShareCounts::default() };
-        let none = ShareCounts::default();
-        assert_eq!(counted.with(None, start), (none, Duration::ZERO));
-        assert_eq!(counted.with(None, after(7)), (none, Duration::from_secs(7)));
-        assert_eq!(counted.with(Some(three), after(8)), (three, Duration::ZERO));
-        assert_eq!(counted.with(None, after(10)), (three, Duration::from_secs(2)));
+        assert_eq!(counted.with(None, start), None, "nothing is told, and not 0");
+        assert_eq!(counted.with(Some(three), after(8)), Some((three, Duration::ZERO)));
+        assert_eq!(counted.with(None, after(10)), Some((three, Duration::from_secs(2))));
     }
 
     #[test]

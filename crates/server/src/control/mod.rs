@@ -16,8 +16,7 @@ use steadfast_access::{Access, AccessStatistics, LookUp};
 use steadfast_catalog::configuration::MetricsSettings;
 use steadfast_control::statistics::unix_time;
 use steadfast_control::{
-    Control, ControlOptions, MetricsOptions, Permissions, RawJson, Services, read_token_file,
-    router,
+    Control, ControlOptions, MetricsOptions, Permissions, RawJson, ScraperToken, Services, router,
 };
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::Engine;
@@ -47,7 +46,17 @@ pub(crate) fn start(
     settings: &Settings,
     state_directory: &Path,
 ) -> Option<Control> {
-    Control::start(state_directory, &options(settings), router(services(about)))
+    let options = options(settings);
+    if let Some(token) = options.metrics.as_ref().and_then(|metrics| metrics.token.clone()) {
+        about.shares.set_read_beside(Box::new(move || match token.read_again() {
+            Ok(true) => tracing::info!("[metrics]: token_file has another token now"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!("[metrics]: token_file: {error}: the token of before counts");
+            }
+        }));
+    }
+    Control::start(state_directory, &options, router(services(about)))
         .inspect_err(|error| {
             tracing::warn!(
                 "cannot make a control socket in {}: {error}; `steadfast statistics`, `steadfast \
@@ -121,7 +130,7 @@ fn metrics_options(settings: &MetricsSettings) -> Option<MetricsOptions> {
     let listen = settings.listen.as_ref()?.value;
     let token = match &settings.token_file {
         Some(file) => Some(
-            read_token_file(&file.value)
+            ScraperToken::of_file(&file.value)
                 .inspect_err(|error| {
                     tracing::error!(
                         "[metrics]: nobody can ask at {listen}: token_file: {error}; then start \

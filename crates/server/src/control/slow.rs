@@ -1,5 +1,6 @@
 //! The slowest calls, by the control socket.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use steadfast_control::slow::{
@@ -19,10 +20,11 @@ pub(super) fn slow(observer: &Observer, engine: &Engine, filter: &SlowFilter) ->
     let since_ns = filter.since_s.map_or(0, |seconds| {
         (taken.as_nanos() as u64).saturating_sub(seconds.saturating_mul(1_000_000_000))
     });
+    let client = filter.client.map(|client| client.to_canonical());
     let mut calls = observer.slow_calls();
     calls.retain(|call| {
         call.received_unix_ns.saturating_add(call.latency_ns) >= since_ns
-            && filter.client.as_ref().is_none_or(|client| address(call) == *client)
+            && client.is_none_or(|client| address(call) == client)
             && filter.operation.as_ref().is_none_or(|name| is_of(call, name))
     });
     let total = calls.len();
@@ -35,8 +37,8 @@ pub(super) fn slow(observer: &Observer, engine: &Engine, filter: &SlowFilter) ->
     }
 }
 
-fn address(call: &runtime::SlowCall) -> String {
-    call.client.ip().to_canonical().to_string()
+fn address(call: &runtime::SlowCall) -> IpAddr {
+    call.client.ip().to_canonical()
 }
 
 fn is_of(call: &runtime::SlowCall, name: &str) -> bool {
@@ -71,7 +73,7 @@ fn told(call: &runtime::SlowCall, engine: &Engine) -> SlowCall {
         is_error: call.is_error,
         operations: call.operations.iter().map(|one| one.name().to_owned()).collect(),
         waited_in: call.waited_in.map(|one| one.name().to_owned()),
-        client: address(call),
+        client: address(call).to_string(),
         transport: match call.transport {
             Transport::Tcp => "tcp".to_owned(),
             Transport::Udp => "udp".to_owned(),

@@ -7,6 +7,7 @@
 //! done after that by other threads: the files of groups are written ([`writing`]), plug-ins called.
 
 mod comes_to;
+mod held;
 mod idle;
 mod kept;
 mod returning;
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use steadfast_access::Access;
 use steadfast_catalog::ShareChange;
 use steadfast_catalog::manage::Mistake;
@@ -45,6 +46,7 @@ use crate::configuration::{ReadBase, WantedShare};
 use crate::error::{StartError, Tried};
 use crate::exports::{Built, Fault};
 use crate::mount_lines::MountBy;
+use held::{Held, HeldSince};
 use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
@@ -75,10 +77,13 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// The shares of a running server.
 pub(crate) struct ShareManager {
     state: Mutex<State>,
+    held_since: HeldSince,
     engine: Arc<Engine>,
     access: Arc<Access>,
     /// Without it the shares of the configuration stay.
     read_base: Option<ReadBase>,
+    /// Beside the shares: what the server's other parts read again with them.
+    read_beside: OnceLock<Box<dyn Fn() + Send + Sync>>,
     news: broadcast::Sender<Arc<[Event]>>,
     plugins: Plugins,
     writer: Writer,
@@ -92,6 +97,11 @@ pub(crate) struct ShareManager {
 }
 
 impl ShareManager {
+    /// Notes what else is read when the configuration is read again.
+    pub(crate) fn set_read_beside(&self, read: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.read_beside.set(read);
+    }
+
     /// Notes what clients mount by.
     pub(crate) fn set_mount_by(&self, mount_by: MountBy) {
         let _ = self.mount_by.set(mount_by);
@@ -113,9 +123,11 @@ impl ShareManager {
     ) -> Result<(Arc<Self>, NotLookedAt), StartError> {
         let manager = Arc::new(Self {
             state: Mutex::new(ready.state),
+            held_since: HeldSince::default(),
             engine,
             access,
             read_base,
+            read_beside: OnceLock::new(),
             news: broadcast::Sender::new(EVENTS_BEHIND_MAX),
             plugins,
             writer: Writer::default(),
@@ -195,14 +207,20 @@ impl ShareManager {
         self.lock().faults.len()
     }
 
-    /// How many shares are in which state; `None` if they are being changed for longer than `patience`,
-    /// as is the case while a disk hangs that has to be looked at.
-    pub(crate) fn counts(&self, patience: Duration) -> Option<ShareCounts> {
-        self.state.try_lock_for(patience).map(|state| state.counts())
+    /// How many shares are in which state.
+    ///
+    /// # Errors
+    /// For how long they have been changed by somebody, if that goes on for `patience`, as is the case while a disk
+    /// hangs that has to be looked at.
+    pub(crate) fn counts(&self, patience: Duration) -> Result<ShareCounts, Duration> {
+        let held = self.state.try_lock_for(patience).map(|state| state.counts());
+        held.ok_or_else(|| self.held_since.age())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    fn lock(&self) -> Held<'_> {
+        let state = self.state.lock();
+        self.held_since.begin();
+        Held { state, since: &self.held_since }
     }
 
     /// Serves what was done, and tells of it. Returns what the disk says against it.
@@ -333,6 +351,9 @@ impl ShareManager {
 
     /// Reads everything again. What has mistakes stays as it is; they are returned.
     pub(crate) fn read_again(self: &Arc<Self>, who: &str) -> ReadAgain {
+        if let Some(read) = self.read_beside.get() {
+            read();
+        }
         let mut state = self.lock();
         // Not before: of two who read it the later has to have the later one.
         let base = self.read_base.as_ref().map(|read| read());

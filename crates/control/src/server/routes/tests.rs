@@ -220,10 +220,15 @@ fn slow_calls_are_told_as_they_are_asked_for() {
     let asking = asking(true);
     let (status, told) = asking.ask("GET", "/v1/slow?count=7&client=192.0.2.1&since_s=60", "");
     assert_eq!((status, &told["total"]), (StatusCode::OK, &json!(7)));
-    for mistake in ["count=many", "sort=latency", "since_s=-1"] {
+    for mistake in ["count=many", "sort=latency", "since_s=-1", "client=host", "client=192.0.2"] {
         let (status, told) = asking.ask("GET", &format!("/v1/slow?{mistake}"), "");
         assert_eq!(status, StatusCode::BAD_REQUEST, "{mistake}");
-        assert!(told["error"].is_string(), "{told}");
+        let why = told["error"].as_str().expect("a reason");
+        assert!(!mistake.starts_with("client") || why.contains("client: invalid IP"), "{told}");
+    }
+    for written in ["::ffff:192.0.2.1", "2001:DB8::0"] {
+        let (status, told) = asking.ask("GET", &format!("/v1/slow?client={written}"), "");
+        assert_eq!(status, StatusCode::OK, "{told}");
     }
 }
 
@@ -621,6 +626,11 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         ("RollbackRequest", json!(RollbackRequest { to: Some(1) })),
         ("Explanation", json!(explanation)),
         ("LookUp", json!(look_up)),
+        ("Slow", json!(SlowReport::default())),
+        ("SlowCall", json!(crate::slow::SlowCall::default())),
+        ("SlowStage", json!(crate::slow::SlowStage::default())),
+        ("Top", json!(TopReport::default())),
+        ("TopLine", json!(crate::top::TopLine::default())),
     ];
     for (name, value) in values {
         let schema = &openapi["components"]["schemas"][name]["properties"];
@@ -693,4 +703,59 @@ fn scrapers_get_metrics_for_the_token_and_nothing_else() {
     let answer = by_tcp(address, "GET /metrics HTTP/1.1").to_lowercase();
     assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
     assert!(by_tcp(address, "GET /v1/shares HTTP/1.1").starts_with("HTTP/1.1 404 "));
+}
+
+/// A disk hangs that every question of one kind looks at, and monitoring asks again and again.
+#[test]
+fn questions_that_hang_are_bounded_and_keep_nobody_from_metrics() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::{Condvar, Mutex};
+
+    let directory = tempfile::tempdir().expect("a directory");
+    // How many hang, and whether they may end.
+    let hanging = Arc::new((Mutex::new((0, false)), Condvar::new()));
+    let disk = Arc::clone(&hanging);
+    let services = Services {
+        statistics: Box::new(move || {
+            let (state, changed) = &*disk;
+            let mut state = state.lock().expect("no panic");
+            state.0 += 1;
+            changed.notify_all();
+            drop(changed.wait_while(state, |state| !state.1).expect("no panic"));
+            Statistics::default()
+        }),
+        ..services(Arc::default())
+    };
+    let options = ControlOptions::default();
+    let control = Control::start(directory.path(), &options, router(services)).expect("started");
+    let asked = |path: &str| {
+        let socket = directory.path().join(crate::SOCKET_NAME);
+        let mut stream = UnixStream::connect(socket).expect("connected");
+        let _ = write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream
+    };
+    let status = |path: &str| {
+        let mut answer = String::new();
+        let _ = asked(path).read_to_string(&mut answer);
+        answer.get(9..12).map(str::to_owned)
+    };
+    let (state, changed) = &*hanging;
+    for count in 1..=WORK_MAX {
+        // Whoever asked does not wait for the answer.
+        let asker = asked("/v1/statistics");
+        let state = state.lock().expect("no panic");
+        drop(changed.wait_while(state, |state| state.0 < count).expect("no panic"));
+        drop(asker);
+    }
+    assert_eq!(status("/v1/statistics").as_deref(), Some("503"));
+    assert_eq!(status("/metrics").as_deref(), Some("200"));
+    state.lock().expect("no panic").1 = true;
+    changed.notify_all();
+    let begun = std::time::Instant::now();
+    while status("/v1/statistics").as_deref() != Some("200") {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    drop(control);
 }

@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) filter: String,
     /// What was told last, of what is to be shown now.
     pub(super) report: Option<TopReport>,
+    /// What its rows are sorted by: after a key, another than is to come.
+    pub(super) sorted_by: TopSort,
     pub(super) selected: usize,
     /// The first row that is shown.
     pub(super) first: usize,
@@ -55,6 +57,7 @@ impl State {
             client: filter.client,
             filter: filter.filter.clone().unwrap_or_default(),
             report: None,
+            sorted_by: filter.sort,
             selected: 0,
             first: 0,
             height: HEIGHT_USUAL,
@@ -75,12 +78,17 @@ impl State {
         }
     }
 
-    /// Takes an answer. One to an earlier question is not shown under other titles.
-    pub(super) fn take(&mut self, report: TopReport) {
+    /// Takes an answer to this question. One to an earlier question, by another table, sort, client or filter, is
+    /// not shown: the next one is on its way.
+    pub(super) fn take(&mut self, asked: &TopFilter, report: TopReport) {
         self.complaint = None;
-        if report.by == self.by && report.client == self.client.map(|it| it.to_canonical()) {
+        let (limit, now) = (asked.limit, self.question());
+        if *asked == (TopFilter { limit, ..now }) {
+            self.sorted_by = asked.sort;
             self.report = Some(report);
             self.select(self.selected);
+            // If rows are gone, those before them come in sight.
+            self.first = self.first.min(self.row_count().saturating_sub(self.height));
         }
     }
 

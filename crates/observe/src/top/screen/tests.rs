@@ -26,6 +26,12 @@ fn shown(state: &mut State, size: (u16, u16)) -> (Vec<String>, bool) {
     (rows.map(|row| row.trim_end().to_owned()).collect(), has_colours)
 }
 
+/// An answer to what is asked just now.
+fn take(state: &mut State, report: TopReport) {
+    let asked = state.question();
+    state.take(&asked, report);
+}
+
 fn press(state: &mut State, code: KeyCode) -> Action {
     state.handle_key(KeyEvent::new(code, KeyModifiers::NONE))
 }
@@ -49,7 +55,7 @@ fn everything_fits_80_columns_and_24_rows() {
     let waiting = shown(&mut state, (80, 24)).0;
     assert_eq!(waiting[1], "the server begins to count ...");
     assert_eq!(state.question().limit, Some(18));
-    state.take(first_of_100(18));
+    take(&mut state, first_of_100(18));
     let (rows, has_colours) = shown(&mut state, (80, 24));
     let mut expected = vec![
         "steadfast top: all clients",
@@ -78,7 +84,7 @@ fn larger_terminals_have_longer_names_and_more_rows() {
     let line = TopLine { name: name.to_owned(), calls: 2, ..TopLine::default() };
     let rows = vec![line; 40];
     let report = TopReport { by: TopBy::File, row_count: 40, rows, ..report(0) };
-    state.take(report);
+    take(&mut state, report);
     let narrow = shown(&mut state, (80, 24)).0;
     assert!(narrow[4].starts_with("…-one/a-file-with-a-long-name "), "{narrow:#?}");
     let wide = shown(&mut state, (160, 50)).0;
@@ -100,7 +106,7 @@ fn larger_terminals_have_longer_names_and_more_rows() {
 fn rows_further_down_are_asked_for_when_they_are_looked_at() {
     let mut state = state(TopBy::Client, false);
     shown(&mut state, (80, 24));
-    state.take(first_of_100(18));
+    take(&mut state, first_of_100(18));
     for _ in 0..17 {
         assert_eq!(press(&mut state, KeyCode::Down), Action::Nothing);
     }
@@ -108,22 +114,22 @@ fn rows_further_down_are_asked_for_when_they_are_looked_at() {
     assert_eq!(state.question().limit, Some(19));
     assert_eq!(press(&mut state, KeyCode::End), Action::Ask);
     assert_eq!(state.question().limit, Some(100));
-    state.take(first_of_100(100));
+    take(&mut state, first_of_100(100));
     let rows = shown(&mut state, (80, 24)).0;
     assert!(rows[21].starts_with("10.0.1.1 "), "{rows:#?}");
     assert_eq!(press(&mut state, KeyCode::PageUp), Action::Nothing);
     assert_eq!(state.selected, 81);
     // Most of them have no calls any more.
-    state.take(report(5));
-    assert_eq!(state.selected, 4);
+    take(&mut state, report(5));
+    assert_eq!((state.selected, state.first), (4, 0));
     let rows = shown(&mut state, (80, 24)).0;
-    assert!(rows[4].starts_with("10.0.1.1 "), "{rows:#?}");
+    assert!(rows[4].starts_with("10.0.1.5 ") && rows[8].starts_with("10.0.1.1 "), "{rows:#?}");
 }
 
 #[test]
 fn keys_sort_and_change_the_table() {
     let mut state = state(TopBy::Client, false);
-    state.take(report(3));
+    take(&mut state, report(3));
     for (key, sort) in [
         ('l', TopSort::Latency),
         ('m', TopSort::Slowest),
@@ -136,11 +142,29 @@ fn keys_sort_and_change_the_table() {
         assert_eq!(state.question().sort, sort);
         assert!(state.report.is_some(), "what is there is shown until the answer comes");
     }
+    // An answer to another sort than is wanted now is not shown, and the mark is at what the rows are sorted by.
+    let marked = |state: &mut State| {
+        let title = shown(state, (80, 24)).0[3].clone();
+        title.split_whitespace().find(|title| title.ends_with('*')).map(str::to_owned)
+    };
+    let by_calls = state.question();
+    press(&mut state, KeyCode::Char('e'));
+    state.take(&by_calls, report(2));
+    assert_eq!(state.report.as_ref().map(|report| report.row_count), Some(3));
+    assert_eq!(marked(&mut state).as_deref(), Some("calls/s*"));
+    take(&mut state, report(1));
+    assert_eq!(marked(&mut state).as_deref(), Some("errors*"));
+    // Nor is one to another filter.
+    let unfiltered = state.question();
+    state.filter = "10".to_owned();
+    state.take(&unfiltered, report(3));
+    assert_eq!(state.report.as_ref().map(|report| report.row_count), Some(1));
+    state.filter.clear();
     assert_eq!(press(&mut state, KeyCode::Tab), Action::Ask);
     assert_eq!(state.question().by, TopBy::User);
     assert!(state.report.is_none(), "clients are no users");
     // The answer to the question before.
-    state.take(report(3));
+    state.take(&unfiltered, report(3));
     assert!(state.report.is_none());
     assert_eq!(press(&mut state, KeyCode::Char('1')), Action::Ask);
     assert_eq!(state.question().by, TopBy::Operation);
@@ -153,7 +177,7 @@ fn a_client_can_be_looked_into_and_found_by_its_address() {
     assert_eq!(press(&mut state, KeyCode::Enter), Action::Nothing);
     assert!(shown(&mut state, (80, 24)).0[23].starts_with("Enter looks into a client"));
     press(&mut state, KeyCode::Char('2'));
-    state.take(report(3));
+    take(&mut state, report(3));
     press(&mut state, KeyCode::Down);
     assert_eq!(press(&mut state, KeyCode::Enter), Action::Ask);
     let question = state.question();
@@ -191,7 +215,7 @@ fn what_is_missing_is_told() {
     let mut state = state(TopBy::Client, true);
     let mut report = report(2);
     report.others.calls = 7;
-    state.take(report);
+    take(&mut state, report);
     assert_eq!(shown(&mut state, (80, 24)).0[22], "2 rows in 2.0 s, 7 calls without a row");
     state.failed("the server\x1b[2J does not answer");
     let rows = shown(&mut state, (80, 24)).0;

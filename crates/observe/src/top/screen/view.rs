@@ -30,7 +30,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     frame.render_widget(Paragraph::new(heading(state, report)), head);
     let width = usize::from(frame.area().width).saturating_sub(NUMBERS_WIDTH).max(NAME_WIDTH_MIN);
     let style = accent(state.has_colours, Color::Cyan);
-    let titles = Line::styled(titles(report, state.sort, width), style);
+    let titles = Line::styled(titles(report, state.sorted_by, width), style);
     frame.render_widget(Paragraph::new(titles), columns);
     frame.render_widget(Paragraph::new(body(state, report, width)), rows);
     frame.render_widget(Paragraph::new(footing(state, report)), foot);
