@@ -94,7 +94,13 @@ pub(super) fn tell(
         files_named(report, storage)
     );
     for conflict in report.conflicts.iter().take(TOLD_MAX) {
-        tracing::warn!("{}: {}", place(storage, &conflict.dir, &conflict.name), conflict.kind);
+        let at = place(storage, &conflict.dir, &conflict.name);
+        match conflict.kept_of {
+            None => tracing::warn!("{at}: {}", conflict.kind),
+            Some(object) => {
+                tracing::warn!("{}: {}: {at}", object_shown(&object, storage), conflict.kind);
+            }
+        }
     }
     for (object, kind) in report.unnamed.iter().take(TOLD_MAX) {
         tracing::warn!("{}: {kind}", object_shown(object, storage));

@@ -451,7 +451,7 @@ impl Tree {
                 effects.begin_call(caller, dir, None, Action::Remove { place, unlinked });
             }
             let left = victim.node.as_ref().filter(|node| node.kind == FileKind::Regular);
-            let before = left.and_then(|node| node.attr().ok());
+            let before = left.filter(|_| effects.is_logged()).and_then(|node| node.attr().ok());
             self.assume(caller.cred)?;
             rustix::fs::unlinkat(&dir.path, name, flags).map_err(removal_error)?;
             let unlinked = self.bury(dir, &victim, &mut effects.targets);
@@ -613,16 +613,17 @@ impl Tree {
             Err(FsError::NotFound) => Victim::default(),
             Err(error) => return Err(error),
         };
+        let stat = attributes::stat_name(&from.path, from_name).map_err(from_errno)?;
+        let (kind, is_btrfs) = (attributes::kind(&stat), to.volume.kind == VolumeKind::Btrfs);
+        // Replay tells local changes of files by their times; on btrfs it asks what names an object has.
+        let is_told = needs_keys && (kind == FileKind::Regular || is_btrfs);
         // A moved directory's own `..` changes. Taken before, as a victim is.
-        let moved = if to.volume.has_one_journal {
-            attributes::stat_name(&from.path, from_name).ok().and_then(|stat| {
-                self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id)
-            })
+        let moved = if to.volume.has_one_journal && !is_told {
+            self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id)
         } else {
             Some(self.child(from, from_name)?.0)
         };
         if needs_keys {
-            let stat = attributes::stat_name(&from.path, from_name).map_err(from_errno)?;
             let object = self.key_of_name(from, from_name, &stat, moved.as_ref())?;
             // Of two names of one object neither goes (rename(2)).
             let is_nothing =
@@ -632,7 +633,7 @@ impl Tree {
                     from: place(from, from_name),
                     to: place(to, to_name),
                     object,
-                    is_directory: attributes::kind(&stat) == FileKind::Directory,
+                    is_directory: kind == FileKind::Directory,
                     victim: victim.unlinked,
                 };
                 effects.begin_call(caller, from, None, effects.change.action);
@@ -640,11 +641,8 @@ impl Tree {
         }
         let _order = order_files([moved.as_ref(), victim.node.as_ref()]);
         self.note_place((from, from_name), (to, to_name))?;
-        let attr_at = |dir: &Node, name| {
-            let stat = attributes::stat_name(&dir.path, name).ok()?;
-            Some(attributes::attr(&stat, dir.volume.fsid))
-        };
-        let before = attr_at(from, from_name).filter(|_| effects.is_logged());
+        let told = moved.as_ref().filter(|_| is_told && effects.is_logged());
+        let before = told.and_then(|moved| moved.attr().ok());
         self.assume(caller.cred)?;
         let renamed = rustix::fs::renameat(&from.path, from_name, &to.path, to_name);
         if let Err(errno) = renamed {
@@ -654,14 +652,16 @@ impl Tree {
         }
         effects.take(&to.volume);
         let unlinked = self.bury(to, &victim, &mut effects.targets);
-        if let Action::Rename { victim, object, .. } = &mut effects.change.action {
-            *victim = unlinked;
-            // Where names are judged by what they are bound to, replay asks how many it has.
-            let is_told = |kind| kind == FileKind::Regular || to.volume.kind == VolumeKind::Btrfs;
-            if let Some(before) = before.filter(|it| is_told(it.kind)) {
-                let object = *object;
+        if let Action::Rename { victim: gone, object, .. } = &mut effects.change.action {
+            let object = *object;
+            *gone = unlinked;
+            if let (Some(moved), Some(before)) = (told, before) {
                 effects.change.before = Some(logging::times_before(&before));
-                effects.tell(object, attr_at(to, to_name));
+                effects.tell(object, moved.attr().ok());
+            }
+            let left = victim.node.as_ref().filter(|node| node.kind == FileKind::Regular);
+            if let (Some(node), Some(Unlinked { object, is_left: true, .. })) = (left, unlinked) {
+                effects.tell(object, node.attr().ok());
             }
         }
         if let Some(moved) = &moved
@@ -697,7 +697,7 @@ impl Tree {
             if Effects::notes_calls(&dir.volume, caller) && is_free(dir, name) {
                 effects.begin_call(caller, dir, None, action);
             }
-            let before = node.attr().ok();
+            let before = effects.is_logged().then(|| node.attr().ok()).flatten();
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
             match rustix::fs::linkat(&node.path, c"", &dir.path, name, flags) {

@@ -52,6 +52,9 @@ pub struct RecoveringFileSystem {
     machine_was_started: bool,
 }
 
+/// Longer gaps become holes.
+const ZEROS_WRITTEN_MAX: u64 = 1 << 20;
+
 /// File systems that may give an inode that they make anew the handle of one that a crash has
 /// lost. (ext4 chooses generations at random.)
 const REUSES_HANDLES: [u32; 2] = [XFS_MAGIC as u32, BTRFS_MAGIC as u32];
@@ -440,6 +443,10 @@ impl Recoverable for RecoveringFileSystem {
             // What is not there needs no room.
             Ok(_) | Err(Errno::NXIO) => return Ok(()),
             Err(errno) => return Err(from_errno(errno)),
+        }
+        // Written over, blocks stay: on a full disk there may be none to come back to.
+        if end - from <= ZEROS_WRITTEN_MAX {
+            return self.write(object, from, &vec![0; (end - from) as usize]);
         }
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&file, hole, from, end - from).map_err(from_errno)

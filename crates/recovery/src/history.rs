@@ -91,8 +91,8 @@ pub(super) struct Object {
     pub(super) has_untold_ctimes: bool,
     /// Whether one did after the last that is told.
     is_untold_since: bool,
-    /// Changes that are in the log, each from the ctime before it to the one after it: what is done in steps
-    /// may give it more than one ctime, and a crash may leave any of them.
+    /// Changes of attributes that are in the log, each from the ctime before it to the one after it: they are made in
+    /// steps, each of which gives it a ctime, and a crash may leave any of them.
     in_steps: Vec<(Time, Time)>,
     /// Changes that are not in the log, each from the ctime before it to the one after it: what takes long
     /// gives a file more than one ctime.
@@ -127,7 +127,7 @@ impl Object {
         latest_before(&self.foreign_of_any, ctime)
     }
 
-    /// Notes what an object was before a change of its data or attributes.
+    /// Notes what an object was before a change of its data, attributes or names.
     fn note_before(&mut self, before: &Before) {
         if let Some(was) = before.ownership
             && self.owned.last() != Some(&was)
@@ -173,10 +173,11 @@ impl Object {
         if self.had(ctime) || ctime <= last {
             return;
         }
-        if !self.is_untold_since {
+        let has_other_mtime = self.mtimes.last() != Some(&mtime);
+        if has_other_mtime || !self.is_untold_since {
             self.foreign_of_any.push((ctime, lsn));
         }
-        if self.mtimes.last() != Some(&mtime) {
+        if has_other_mtime {
             self.foreign.push((ctime, lsn));
         }
     }
@@ -221,8 +222,8 @@ impl Object {
         self.unlogged.iter().any(|(before, after)| *before < ctime && ctime <= *after)
     }
 
-    /// Whether it may have had this ctime in the course of a change that is in the log. One that it had before
-    /// such a change is told by that.
+    /// Whether it may have had this ctime in the course of a change of attributes that is in the log. (Of a local
+    /// change before that the ctime is the one before it, which is not within.)
     pub(super) fn may_be_of_a_step(&self, ctime: Time) -> bool {
         self.in_steps.iter().any(|(before, after)| *before < ctime && ctime < *after)
     }
@@ -306,7 +307,9 @@ impl History {
             self.told = after;
             let object = self.object(object, lsn);
             object.note_before(before);
-            object.in_steps.extend(after.map(|after| (before.ctime, after)));
+            if matches!(change.action, Action::Attributes { .. }) {
+                object.in_steps.extend(after.map(|after| (before.ctime, after)));
+            }
         }
         for (key, attr) in &change.after {
             self.told = Some(attr.ctime);

@@ -88,6 +88,8 @@ pub struct Conflict {
     pub dir: ObjectKey,
     /// The name.
     pub name: Vec<u8>,
+    /// If the log knows no name that the object has now: the object, and the name is that of what is kept of it.
+    pub kept_of: Option<ObjectKey>,
     /// What is the matter.
     pub kind: ConflictKind,
 }

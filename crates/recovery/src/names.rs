@@ -441,7 +441,7 @@ impl Replay {
 
     pub(super) fn conflict(&mut self, place: &OwnedPlace, kind: ConflictKind) {
         let Place { dir, name } = place.borrowed();
-        self.report.conflicts.push(Conflict { dir, name: name.to_vec(), kind });
+        self.report.conflicts.push(Conflict { dir, name: name.to_vec(), kept_of: None, kind });
     }
 }
 

@@ -133,9 +133,9 @@ pub trait Recoverable {
     /// Sets a file's size.
     fn truncate(&mut self, object: &ObjectKey, size: u64) -> Result<(), FsError>;
 
-    /// Makes a file read as zeros from where it once ended to `to`, as far as it is that long. There it may
-    /// have what it had before it was made shorter: by a local process, of which the disk knows nothing, or
-    /// since its new length reached the disk before the zeros did (btrfs).
+    /// Makes a file read as zeros from where it once ended to `to`, or to its end if that comes first. The disk
+    /// may have there what the file had before it was made shorter: a local process may have done that, and the
+    /// crash undone it; or its new length reached the disk before the zeros did (btrfs).
     fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError>;
 
     /// Sets owner, group, mode, access lists and times. On the way nobody may do what they may

@@ -521,7 +521,8 @@ fn what_is_in_the_way_is_kept_and_reported() {
         names.insert(b"a".to_vec(), theirs);
     });
     let report = replay(&mut disk, &[record(&change)], &mut None).unwrap();
-    let conflict = Conflict { dir: key(0), name: b"a".to_vec(), kind: ConflictKind::InTheWay };
+    let conflict =
+        Conflict { dir: key(0), name: b"a".to_vec(), kept_of: None, kind: ConflictKind::InTheWay };
     assert_eq!(report.conflicts, std::slice::from_ref(&conflict));
     let names = disk.names_of(&key(0)).unwrap();
     assert_eq!(names[&b"a".to_vec()], ours);

@@ -156,7 +156,10 @@ impl Replay {
                     let from = gap.unwrap_or(*offset);
                     (from, offset.saturating_add(data.len() as u64).saturating_sub(from))
                 }
-                Action::Attributes { size: Some(size), .. } => (*size, u64::MAX - *size),
+                Action::Attributes { size: Some(size), gap, .. } => {
+                    let from = gap.unwrap_or(*size).min(*size);
+                    (from, u64::MAX - from)
+                }
                 _ => (0, 0),
             };
             storage.keep_part(object, &kept.object, offset, bytes)?;
@@ -212,8 +215,12 @@ impl Replay {
                 continue;
             }
             // Without a known name of the file, that of what is kept of it.
-            let OwnedPlace { dir, name } = self.name_of(storage, &object).unwrap_or(at);
-            self.report.conflicts.push(Conflict { dir, name, kind: version.kind() });
+            let (place, kept_of) = match self.name_of(storage, &object) {
+                Some(place) => (place, None),
+                None => (at, Some(object)),
+            };
+            let OwnedPlace { dir, name } = place;
+            self.report.conflicts.push(Conflict { dir, name, kept_of, kind: version.kind() });
         }
         Ok(())
     }

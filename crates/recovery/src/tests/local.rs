@@ -61,7 +61,7 @@ impl Shared {
         self.log(action, before);
     }
 
-    fn log(&mut self, action: Action<'_>, before: Option<Before>) {
+    pub(super) fn log(&mut self, action: Action<'_>, before: Option<Before>) {
         let mut change = Change::new(action);
         change.before = before;
         change.after.push((key(FILE), self.disk.attr(&key(FILE)).unwrap()));

@@ -63,4 +63,58 @@ fn what_differs_is_told_by_a_name_that_is_there() {
     assert_eq!(shared.disk.names_of(&key(0)).unwrap().get(b"mine".as_slice()), Some(&object));
     let told: Vec<_> = report.conflicts.iter().map(|conflict| conflict.name.as_slice()).collect();
     assert!(matches!(told[..], [name] if name.starts_with(ASIDE_PREFIX)), "{told:?}");
+    assert_eq!(report.conflicts[0].kept_of, Some(object));
+}
+
+/// A file that is too large to be copied is made longer by a client, and a local process writes into what is new of
+/// it: what replay makes zeros of is kept.
+#[test]
+fn what_a_gap_had_is_kept_before_it_becomes_zeros() {
+    for (how, copies_nothing) in [(0, true), (0, false), (1, true), (1, false)] {
+        let mut shared = Shared::new();
+        shared.disk.copies_nothing = copies_nothing;
+        let object = key(FILE);
+        let Attr { ctime, mtime, .. } = shared.disk.attr(&object).unwrap();
+        let before = Some(Before { ctime, mtime, ownership: None });
+        shared.disk.clock += 1;
+        shared.disk.cut(&object, 30);
+        let data = b"zzz";
+        let action = if how == 0 {
+            Action::Attributes { object, size: Some(30), gap: Some(12) }
+        } else {
+            shared.disk.put(&object, 27, data);
+            Action::Write { object, offset: 27, data, gap: Some(12) }
+        };
+        shared.disk.touch(&object, true);
+        shared.log(action, before);
+        shared.disk.clock += 1;
+        shared.disk.put(&object, 20, b"local");
+        shared.disk.touch(&object, true);
+        let report = shared.replay(None, &[]);
+        let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
+        assert_eq!(kinds, [ConflictKind::FoundKept]);
+        assert_eq!(data_of(&shared.disk, &object)[12..27], [0; 15]);
+        let kept = kept(&shared.disk);
+        assert_eq!(kept[0].1[20..25], *b"local", "{how} {copies_nothing}");
+    }
+}
+
+/// After a kill too, what a local process wrote between two operations stays, also where a change of names came
+/// between of which the log does not tell the file's times.
+#[test]
+fn what_was_written_locally_before_a_kill_stays_behind_a_name_that_tells_no_times() {
+    let mut shared = Shared::new();
+    shared.write(0, b'a');
+    let object = key(FILE);
+    shared.disk.clock += 1;
+    shared.disk.touch(&object, false);
+    let [from, to] = [b"file".as_slice(), b"moved"].map(|name| Place { dir: key(0), name });
+    let action = Action::Rename { from, to, object, is_directory: false, victim: None };
+    shared.records.push(record(&Change::new(action)));
+    shared.change_locally(0, b'l');
+    shared.write(6, b'b');
+    let mut by = Replay::default();
+    by.be_of_what_is_in_effect(false);
+    replay_by(by, &mut shared.disk, &shared.records, &mut None).unwrap();
+    assert!(data_of(&shared.disk, &object).starts_with(b"ll"));
 }

@@ -101,7 +101,7 @@ impl fmt::Display for Violation {
             Some(number) => write!(formatter, "{}: #{number} {}", self.fault.name(), self.text),
         }?;
         for path in &self.paths {
-            // Long names have one ending, many times.
+            // Long names are long by this alone.
             write!(formatter, ", at {}", path.display().to_string().replace("-long", ""))?;
         }
         Ok(())

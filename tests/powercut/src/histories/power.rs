@@ -423,6 +423,9 @@ fn again(
     tally: &mut Tally,
 ) -> Result<()> {
     let (shape, places) = (stage.shape, stage.places);
+    // What the first start was free to undo is not told from what it had to keep once more was done after it.
+    let second =
+        if began == Began::BeforeTheCut && second == Second::Load { Second::Idle } else { second };
     let mut random = Random::of(shape.seed, (1 << 38) + moment.point as u64);
     let recorder = match Recorder::open(shape, places, "point", &recording.devices) {
         Ok(recorder) => recorder,
