@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -33,15 +33,16 @@ pub struct Disk {
 }
 
 impl Disk {
-    fn new(place: &Place) -> Self {
-        let image = place.directory.path().canonicalize().unwrap().join("image");
+    /// One that is mounted at a directory of a place.
+    pub fn new(place: &Place, name: &str, at: &Path) -> Self {
+        let image = place.directory.path().canonicalize().unwrap().join(format!("{name}.image"));
         File::create(&image).unwrap().set_len(256 << 20).unwrap();
         run("mkfs.ext4", &["-q", utf8(&image)]);
-        let disk = Self { image, at: place.share.clone() };
+        let disk = Self { image, at: at.to_owned() };
         fs::create_dir_all(&disk.at).unwrap();
         disk.mount();
         fs::set_permissions(&disk.at, Permissions::from_mode(0o777)).unwrap();
-        rustix::fs::sync();
+        disk.flush();
         disk
     }
 
@@ -50,9 +51,19 @@ impl Disk {
         run("mount", &["-o", "loop,commit=1000", utf8(&self.image), utf8(&self.at)]);
     }
 
-    /// Everything since the last flush is lost, as in a power cut.
-    fn cut(&self) {
+    /// What is on it now it keeps.
+    pub fn flush(&self) {
+        run("sync", &["--file-system", utf8(&self.at)]);
+    }
+
+    /// Everything that is done with it fails from now on.
+    pub fn fail(&self) {
         run("xfs_io", &["-x", "-c", "shutdown", utf8(&self.at)]);
+    }
+
+    /// Everything since the last flush is lost, as in a power cut.
+    pub fn cut(&self) {
+        self.fail();
         let begun = Instant::now();
         while let Err(error) = rustix::mount::unmount(&self.at, UnmountFlags::empty()) {
             assert!(begun.elapsed() < PATIENCE, "{error}");
@@ -81,7 +92,7 @@ pub struct Async {
 impl Async {
     pub fn new() -> Self {
         let place = Place::new();
-        let disk = Disk::new(&place);
+        let disk = Disk::new(&place, "share", &place.share);
         let mut this = Self { place, disk, server: None, port: 0, wait_s: 90 };
         this.serve();
         this
@@ -104,9 +115,19 @@ impl Async {
 
     /// The server dies, its disk loses what is not stable, and it comes again.
     pub fn crash(&mut self, loses: bool) {
+        self.die();
+        self.come(loses);
+    }
+
+    /// The server dies.
+    pub fn die(&mut self) {
         let server = self.server.take().unwrap();
         server.signal(Signal::KILL);
         server.wait();
+    }
+
+    /// It comes again, when its disk has lost what is not stable.
+    pub fn come(&mut self, loses: bool) {
         if loses {
             self.disk.cut();
         }

@@ -4,6 +4,8 @@
 
 pub mod async_share;
 pub mod mounts;
+pub mod network;
+pub mod promises;
 pub mod workers;
 
 use std::fs::Permissions;

@@ -1,9 +1,9 @@
 //! Mounts of real servers, one test at a time.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,13 +36,22 @@ pub struct Mount {
 
 impl Mount {
     pub fn new(place: &Place, server: &Running, name: &str, options: &str) -> Self {
-        let at = place.directory.path().canonicalize().unwrap().join(name);
-        fs::create_dir_all(&at).unwrap();
         let source = format!("127.0.0.1:{}", utf8(&place.share));
         let port = server.address.port();
-        let options = format!("port={port},mountport={port},nolock,{options}");
-        let log = File::create(place.directory.path().join(format!("{name}.log"))).unwrap();
-        let mut child = steadfast(&["mount", "--foreground", "-o", &options, &source, utf8(&at)])
+        let options = format!("port={port},mountport={port},{options}");
+        Self::of(place, steadfast(&[]), name, &source, &options)
+    }
+
+    /// Of any server. The command runs the program, perhaps in another network.
+    pub fn of(place: &Place, mut program: Command, name: &str, source: &str, options: &str) -> Self {
+        let at = place.directory.path().canonicalize().unwrap().join(name);
+        fs::create_dir_all(&at).unwrap();
+        let options = format!("nolock,{options}");
+        // What earlier mounts of this name have told stays.
+        let log = place.directory.path().join(format!("{name}.log"));
+        let log = OpenOptions::new().create(true).append(true).open(log).unwrap();
+        let mut child = program
+            .args(["mount", "--foreground", "-o", &options, source, utf8(&at)])
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()
