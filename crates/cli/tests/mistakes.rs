@@ -111,7 +111,7 @@ fn a_port_in_use_is_told_with_what_to_do() {
     let told = stderr(&output);
     let last = told.lines().last().unwrap_or_default();
     assert!(last.contains(&format!("cannot listen on {address}")), "{told}");
-    assert!(last.contains("choose another port"), "{told}");
+    assert!(last.contains("set another port"), "{told}");
 }
 
 #[test]

@@ -355,9 +355,16 @@ impl WriteBack {
         Ok(())
     }
 
+    /// Whether no call reaches a server that has lost what it had acknowledged: the recovery comes first.
+    fn has_what_it_acknowledged(&self) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| recovery.is_async())
+    }
+
     /// Bytes of a range that the server may not have. They outweigh what the server has, if they are taken before it is asked.
-    pub(crate) fn held(node: &Node, offset: u64, size: u64) -> (Vec<Piece>, Option<u64>) {
-        let state = node.data.state.lock();
+    pub(crate) fn held(&self, node: &Node, offset: u64, size: u64) -> (Vec<Piece>, Option<u64>) {
+        let is_trusted = self.has_what_it_acknowledged();
+        let mut state = node.data.state.lock();
+        state.held.trust_acknowledged(is_trusted);
         (state.held.pieces(offset, offset.saturating_add(size)), state.held.end())
     }
 

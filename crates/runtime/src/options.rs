@@ -148,8 +148,8 @@ fn congestion_control_advice(name: &str, error: &io::Error) -> String {
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another server uses it (`ss -lnptu` shows which): stop that one or choose another port: \
-             listen in [server] of steadfast.toml, or --port"
+            "another server uses it (`ss -lnptu` shows which): stop that one, or set another port \
+             (listen in [server] of steadfast.toml, or --port)"
         }
         io::ErrorKind::AddrNotAvailable => {
             "the address is not one of this machine's: choose another or wait until it is up"

@@ -29,7 +29,7 @@ pub(super) fn page(edition: &Edition, examples: &Examples) -> Page {
             let _ = writeln!(text, "Default: {}.", roff::markdown(option.default));
         }
     }
-    text += ".SH EXIT STATUS\n0: mounted. 1: a wrong option. 2: a wrong command line. 32: not mounted.\n";
+    text += ".SH EXIT STATUS\n0: mounted. 1: a wrong option or command line. 32: not mounted.\n";
     text += &examples.section(NAME);
     text += &roff::see_also(&[
         ("steadfast-mount", 1),

@@ -76,8 +76,9 @@ fn answer(path: String, child: std::io::Result<Child>, deadline: Instant) -> Dis
         match child.try_wait() {
             Ok(Some(_)) => break,
             Ok(None) if Instant::now() < deadline => std::thread::sleep(PAUSE),
-            // It ends when its disk answers.
+            // It ends when its disk answers, if it cannot be killed before.
             Ok(None) => {
+                let _ = child.kill();
                 let why = format!("no answer within {} s", PATIENCE.as_secs());
                 return unknown(path, why);
             }

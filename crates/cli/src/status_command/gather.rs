@@ -60,6 +60,8 @@ pub(super) struct Gathered {
     /// What is wrong with the configuration, one line a mistake.
     pub(super) mistakes: Vec<String>,
     pub(super) state_directory: String,
+    /// Nobody has named a server, and this user's own was looked for.
+    pub(super) is_guessed: bool,
 }
 
 /// Asks.
@@ -111,6 +113,10 @@ pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
         owner,
         mistakes: place.mistakes,
         state_directory: place.state_directory.display().to_string(),
+        is_guessed: choice.connect.is_none()
+            && choice.state_directory.is_none()
+            && place.control_socket.is_none()
+            && !rustix::process::geteuid().is_root(),
     })
 }
 
@@ -121,7 +127,7 @@ fn ask<T: DeserializeOwned + Send + 'static>(client: &Client, route: &str) -> Pe
     begin(move || client.get(&route))
 }
 
-/// Asks on a thread, which ends with the process: it sleeps at a socket, never at a disk.
+/// Asks on a thread, which ends with the process: it sleeps at a socket.
 fn begin<T: Send + 'static>(
     ask: impl FnOnce() -> Result<T, AskError> + Send + 'static,
 ) -> Pending<T> {

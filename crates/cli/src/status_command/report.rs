@@ -195,6 +195,20 @@ fn serving(gathered: &Gathered, warnings: &mut Warnings) -> (Serving, Option<Str
             format!("the server has not answered within {} s", PATIENCE.as_secs()),
             "journalctl -u steadfast -n 50",
         ),
+        // A server that root has started is at another place.
+        Answer::Failed(AskError::NoServer(_))
+            if gathered.is_guessed && gathered.owner.is_none() =>
+        {
+            (
+                Serving::Unknown,
+                Verdict::Unknown,
+                format!(
+                    "no server of this user runs (state directory {})",
+                    gathered.state_directory
+                ),
+                "sudo steadfast status",
+            )
+        }
         Answer::Failed(error) if error.is_without_server() => match gathered.owner {
             Some(process) => (
                 Serving::StartingOrStopping,
@@ -213,6 +227,13 @@ fn serving(gathered: &Gathered, warnings: &mut Warnings) -> (Serving, Option<Str
                 "systemctl status steadfast",
             ),
         },
+        // It was there, or is to be: whoever monitors it asks by its address.
+        Answer::Failed(error @ (AskError::Connect { .. } | AskError::NoAnswer { .. })) => (
+            Serving::NotAnswering,
+            Verdict::Critical,
+            error.to_string(),
+            "journalctl -u steadfast -n 50",
+        ),
         Answer::Failed(error @ AskError::NotPermitted(_)) => {
             (Serving::Unknown, Verdict::Unknown, error.to_string(), "sudo steadfast status")
         }
@@ -327,7 +348,7 @@ fn clients(gathered: &Gathered, warnings: &mut Warnings) -> Option<Clients> {
             "{} clients with a journal did not come in time after a crash: what they were promised is missing",
             clients.missed
         );
-        warnings.add(Verdict::Critical, what, "steadfast journal replay   # on the client");
+        warnings.add(Verdict::Critical, what, "steadfast journal replay DIR   # on the client");
     }
     Some(clients)
 }
@@ -337,7 +358,7 @@ fn log(gathered: &Gathered, warnings: &mut Warnings) -> Option<Log> {
     let told: &LogReport = match &gathered.log {
         Answer::Told(told) => told,
         // It was configured so.
-        Answer::Failed(AskError::Refused { .. }) => return None,
+        Answer::Failed(AskError::Refused { status: 409, .. }) => return None,
         answer => {
             warnings.missing(answer, "log", NEXT);
             return None;
@@ -468,6 +489,7 @@ mod tests {
             owner: None,
             mistakes: Vec::new(),
             state_directory: "/state".to_owned(),
+            is_guessed: false,
         }
     }
 
@@ -514,6 +536,22 @@ mod tests {
         let in_grace = ClientsReport { is_in_grace: true, ..ClientsReport::default() };
         let cases = vec![
             (Gathered { statistics: nobody(), ..healthy() }, Verdict::Critical, "no server runs"),
+            (
+                Gathered { statistics: nobody(), is_guessed: true, ..healthy() },
+                Verdict::Unknown,
+                "no server of this user runs",
+            ),
+            (
+                Gathered {
+                    statistics: Answer::Failed(AskError::NoAnswer {
+                        place: "a place".to_owned(),
+                        why: "reset".to_owned(),
+                    }),
+                    ..healthy()
+                },
+                Verdict::Critical,
+                "no answer from the server at a place",
+            ),
             (
                 Gathered { statistics: nobody(), owner: Some(9), ..healthy() },
                 Verdict::Critical,

@@ -12,7 +12,6 @@ use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
 use crate::node::{Hidden, Node};
 use crate::transport::Patience;
-use crate::write_back::WriteBack;
 
 /// Flags of open(2), as Linux has them on all architectures that matter here.
 const O_ACCMODE: i32 = 0o3;
@@ -149,7 +148,7 @@ impl Volume {
         let open = self.file(file)?;
         let node = &open.node;
         // Before the server is asked: what is sent and committed meanwhile is in its answer or here.
-        let (held, held_end) = WriteBack::held(node, offset, u64::from(size));
+        let (held, held_end) = self.write_back.held(node, offset, u64::from(size));
         let end = offset.saturating_add(u64::from(size));
         let covers = |(at, piece): (u64, &crate::held::Piece)| {
             if piece.offset == at { at + piece.bytes().len() as u64 } else { at }

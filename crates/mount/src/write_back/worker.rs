@@ -126,9 +126,7 @@ impl WriteBack {
                 let unstable =
                     (written.committed == StableHow::Unstable).then_some(written.verifier);
                 state.held.acknowledge(run, u64::from(written.count), unstable);
-                let recovery = self.recovery.as_ref();
-                let is_async = recovery.is_some_and(|recovery| recovery.is_async());
-                state.held.trust_acknowledged(is_async);
+                state.held.trust_acknowledged(self.has_what_it_acknowledged());
                 if unstable.is_none() {
                     self.leave(&mut state);
                 }
