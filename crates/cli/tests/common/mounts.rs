@@ -32,6 +32,7 @@ pub fn turn() -> Option<MutexGuard<'static, ()>> {
 pub struct Mount {
     pub child: Child,
     pub at: PathBuf,
+    log: PathBuf,
 }
 
 impl Mount {
@@ -49,11 +50,11 @@ impl Mount {
         let options = format!("nolock,{options}");
         // What earlier mounts of this name have told stays.
         let log = place.directory.path().join(format!("{name}.log"));
-        let log = OpenOptions::new().create(true).append(true).open(log).unwrap();
+        let told = OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut child = program
             .args(["mount", "--foreground", "-o", &options, source, utf8(&at)])
             .stdin(Stdio::null())
-            .stderr(log)
+            .stderr(told)
             .spawn()
             .unwrap();
         let begun = Instant::now();
@@ -61,12 +62,12 @@ impl Mount {
         // Before it is mounted the directory is its parent's file system's.
         while fs::metadata(&at).map_or(parent, |metadata| metadata.dev()) == parent {
             let ended = child.try_wait().unwrap();
-            let log = fs::read_to_string(place.directory.path().join(format!("{name}.log")));
+            let log = fs::read_to_string(&log);
             assert!(ended.is_none(), "{ended:?}: {log:?}");
             assert!(begun.elapsed() < PATIENCE, "not mounted: {log:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
-        Self { child, at }
+        Self { child, at, log }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -97,6 +98,14 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let status = steadfast(&["mount", "status", utf8(&self.at)]).output();
+            let status = status.map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
+            println!("{}", status.unwrap_or_default());
+            println!("{}", fs::read_to_string(&self.log).unwrap_or_default());
+        }
+        // Whoever waits for an answer waits no longer, whatever the process does.
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::FORCE);
         let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
         let _ = self.child.kill();
         let _ = self.child.wait();

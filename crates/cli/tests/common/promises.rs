@@ -177,13 +177,14 @@ pub fn kept(at: &Path, notes: &Path) -> Kept {
     for ((file, number), (promised, tried)) in &notes.blocks {
         let data = fs::read(at.join(format!("file{file}"))).unwrap_or_default();
         let start = *number as usize * BLOCK_BYTES;
-        let found = data.get(start..start + BLOCK_BYTES);
-        let version = found.map_or(0, |it| u64::from_le_bytes(*it.first_chunk().unwrap()));
-        let is_whole = found.is_none_or(|it| it == block(version));
-        if version < *promised || version > *tried || !is_whole {
-            let whole = if is_whole { "" } else { " in part" };
+        // What was under way when something died may be there in part: each word is of a version.
+        let words = (start..start + BLOCK_BYTES).step_by(8).map(|at| {
+            let word = data.get(at..at + 8).and_then(|word| word.first_chunk());
+            word.map_or(0, |word| u64::from_le_bytes(*word))
+        });
+        if let Some(version) = words.into_iter().find(|it| it < promised || it > tried) {
             lost.push(format!(
-                "block {number} of file{file}: {version}{whole} instead of {promised} to {tried}"
+                "block {number} of file{file}: {version} instead of {promised} to {tried}"
             ));
         }
     }
