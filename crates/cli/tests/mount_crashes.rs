@@ -45,9 +45,8 @@ impl Clients {
     }
 
     fn write(&self, mounts: &[Mount]) -> Vec<Writer> {
-        let of = |(name, mount): (&String, &Mount)| {
-            Writer::start(&mount.path(name), &self.notes(name))
-        };
+        let of =
+            |(name, mount): (&String, &Mount)| Writer::start(&mount.path(name), &self.notes(name));
         self.names.iter().zip(mounts).map(of).collect()
     }
 
@@ -262,9 +261,8 @@ fn a_journal_whose_disk_is_full_loses_nothing_in_a_crash() {
     let clients = Clients::new(&this, 1);
     let place = this.place.directory.path().canonicalize().unwrap();
     let memory = Memory::new(place.join("memory"), 8);
-    let options = |size: u32| {
-        format!("journal={},journal_size={size}M", utf8(&memory.0.join("journal")))
-    };
+    let options =
+        |size: u32| format!("journal={},journal_size={size}M", utf8(&memory.0.join("journal")));
     // There is no room for such a ring: that is said before anything is written.
     let at = place.join("refused");
     fs::create_dir(&at).unwrap();

@@ -433,8 +433,8 @@ impl Filesystem for Adapter {
 
     /// Changes of names are stable on the server before they are acknowledged.
     fn fsyncdir(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.run(request, move |volume, _| {
-            answer!(volume.sync_names(), reply, () => reply.ok());
+        self.run(request, move |volume, who| {
+            answer!(volume.sync_names(&volume.asker(who)), reply, () => reply.ok());
         });
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use parking_lot::Mutex;
-use steadfast_client::{ClientError, Identity, NfsStat3, RecoveryStatus};
+use steadfast_client::{ClientError, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
 use steadfast_journal::{Change, Outcome, Sequence, Settled};
 
 use crate::held::Verifier;
@@ -17,7 +17,7 @@ use crate::journaling::{Journaling, NotTaken};
 use crate::node::{Node, Nodes, ROOT};
 use crate::recovery::{Fate, Recovery};
 use crate::server::Server;
-use crate::transport::Patience;
+use crate::transport::{Patience, is_lost};
 use crate::write_back::WriteBack;
 
 /// How often it is looked whether changes are stable.
@@ -98,10 +98,17 @@ impl Keeping {
         let weak = Arc::downgrade(&keeping);
         let run = move || {
             let mut looked = Instant::now();
+            let mut has_failed = false;
             loop {
                 thread::sleep(LOOK);
                 let Some(keeping) = weak.upgrade() else { return };
-                let is_urgent = keeping.is_urgent.swap(false, Ordering::Relaxed);
+                let mut is_urgent = keeping.is_urgent.swap(false, Ordering::Relaxed);
+                if !has_failed && !keeping.journaling.is_kept() {
+                    // What was promised by the ring is from now on by the server alone.
+                    has_failed = true;
+                    is_urgent = true;
+                    keeping.write_back.press_all();
+                }
                 if !is_urgent && looked.elapsed() < TICK {
                     continue;
                 }
@@ -231,22 +238,38 @@ impl Keeping {
         self.recovery.fate(begun.record, begun.finished, patience, since)
     }
 
-    /// Makes a change stable that has no record, and was sent when the server had this verifier.
+    /// Makes a change stable that has no record, and was sent when the server had this verifier. False: the server
+    /// has lost what it had acknowledged since then, and perhaps this change.
     pub(crate) fn make_stable(
         &self,
         node: &Node,
         identity: &Identity,
         sent_under: Option<Verifier>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<bool, ClientError> {
         if !self.recovery.is_async() {
-            return Ok(());
+            return Ok(true);
         }
-        match self.synced(node, identity)? {
-            Some(verifier) if Some(verifier) != sent_under => {
-                Err(io::Error::other("the server has lost what it acknowledged").into())
+        match self.synced(node, identity) {
+            Ok(verifier) if verifier.is_none() || verifier == sent_under => Ok(true),
+            Ok(_) => {
+                // If it has lost something without a new connection, this tells.
+                let patience = Patience::default();
+                let ask = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(&node.handle());
+                if let Ok(status) = self.server.call(identity, patience, ask) {
+                    self.recovery.told(status);
+                }
+                Ok(false)
             }
-            _ => Ok(()),
+            Err(error) if is_lost(&error) => Ok(false),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Waits while the server lacks what it had acknowledged, and a little.
+    pub(crate) fn wait(&self, patience: Patience, since: Instant) -> Result<(), ClientError> {
+        thread::sleep(LOOK);
+        self.recovery.wait(patience, since)?;
+        patience.end(since).map_or(Ok(()), Err)
     }
 
     /// The server's verifier, as it was told last.
@@ -255,14 +278,17 @@ impl Keeping {
     }
 
     /// All changes of names so far survive a crash of this host, or of the server, from now on.
-    pub(crate) fn sync(&self) -> Result<(), ClientError> {
-        if self.recovery.is_async() && !self.journaling.make_stable(self.journaling.last()) {
-            self.settle(true)?;
-            if !self.unstable.lock().is_empty() {
-                return Err(io::Error::other("it is not known what is stable on the server").into());
-            }
+    pub(crate) fn sync(&self, (patience, since): (Patience, Instant)) -> Result<(), ClientError> {
+        if !self.recovery.is_async() || self.journaling.make_stable(self.journaling.last()) {
+            return Ok(());
         }
-        Ok(())
+        loop {
+            self.settle(true)?;
+            if self.unstable.lock().is_empty() {
+                return Ok(());
+            }
+            self.wait(patience, since)?;
+        }
     }
 
     /// Has all changes so far made stable soon, without waiting for it.

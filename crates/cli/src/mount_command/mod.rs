@@ -123,7 +123,8 @@ pub(crate) fn run(arguments: &MountArguments) -> ExitCode {
     }
     if let Some(parent) = arguments.guard {
         // There is nobody to be told of an error.
-        return steadfast_mount::guard(parent).map_or(ExitCode::from(FAILED), |()| ExitCode::SUCCESS);
+        return steadfast_mount::guard(parent)
+            .map_or(ExitCode::from(FAILED), |()| ExitCode::SUCCESS);
     }
     // Without an action both are there: clap and `helper_arguments` see to that.
     let (Some(source), Some(directory)) = (&arguments.source, &arguments.directory) else {

@@ -44,7 +44,13 @@ impl Mount {
     }
 
     /// Of any server. The command runs the program, perhaps in another network.
-    pub fn of(place: &Place, mut program: Command, name: &str, source: &str, options: &str) -> Self {
+    pub fn of(
+        place: &Place,
+        mut program: Command,
+        name: &str,
+        source: &str,
+        options: &str,
+    ) -> Self {
         let at = place.directory.path().canonicalize().unwrap().join(name);
         fs::create_dir_all(&at).unwrap();
         let options = format!("nolock,{options}");

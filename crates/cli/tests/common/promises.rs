@@ -56,7 +56,8 @@ pub fn write() {
             // Of this nothing is promised.
             let held = &mut held[file as usize];
             if held.is_none() {
-                *held = Some(OpenOptions::new().write(true).create(true).truncate(false).open(path)?);
+                *held =
+                    Some(OpenOptions::new().write(true).create(true).truncate(false).open(path)?);
             }
             let held = held.as_ref().unwrap();
             return held.write_all_at(&block(version), number * BLOCK_BYTES as u64);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use steadfast_client::{ClientError, FileHandle, Linked, Made, Nfs3Client, Renamed, Wcc};
-use steadfast_journal::{Outcome as Told, SetTime};
+use steadfast_client::{ClientError, FileHandle, Linked, Made, Nfs3Client, NfsStat3, Renamed, Wcc};
+use steadfast_journal::{Change, Outcome as Told, SetTime};
 
 use super::objects::Changes;
 use super::{Asker, Outcome, Volume, nfs_time};
@@ -70,9 +70,12 @@ impl Volume {
     }
 
     /// Changes of names survive a crash of this host, or of the server, from now on.
-    pub(crate) fn sync_names(&self) -> Outcome<()> {
+    pub(crate) fn sync_names(&self, asker: &Asker) -> Outcome<()> {
+        let since = Instant::now();
         match &self.keeping {
-            Some(keeping) => Ok(keeping.sync()?),
+            Some(keeping) => {
+                Ok(keeping.sync((self.server.patience(asker.patience, since), since))?)
+            }
             // A server acknowledges them when they are stable.
             None => Ok(()),
         }
@@ -103,10 +106,7 @@ impl Volume {
         let waiting = (self.server.patience(asker.patience, since), since);
         loop {
             let Some(begun) = keeping.begin(path, identity, describe, waiting)? else {
-                let sent_under = keeping.verifier();
-                let answer = self.call(asker, call)?;
-                keeping.make_stable(node, identity, sent_under)?;
-                return Ok(answer);
+                return self.unrecorded(asker, node, describe, call);
             };
             match self.server.call_after(begun.losses, identity, asker.patience, &call) {
                 Ok(answer) => {
@@ -135,6 +135,48 @@ impl Volume {
             }
         }
     }
+
+    /// Makes a change without a record, as the journal has failed. It is acknowledged when it is stable on the
+    /// server; if the server loses it before, it is made again.
+    fn unrecorded<T: Answered>(
+        &self,
+        asker: &Asker,
+        node: &Arc<Node>,
+        describe: Describe<'_>,
+        call: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let Some(keeping) = &self.keeping else { return self.call(asker, call) };
+        let since = Instant::now();
+        let patience = self.server.patience(asker.patience, since);
+        // By its verifier the server knows a file that was made so.
+        let mut is_exclusive = false;
+        describe(&mut |change| is_exclusive = matches!(change, Change::Create { .. }));
+        let mut is_repeated = false;
+        loop {
+            let sent_under = keeping.verifier();
+            let answer = match self.server.call_once(&asker.identity, patience, &call) {
+                Ok(answer) => Some(answer),
+                Err(error) if is_lost(&error) => None,
+                // The server has kept it after all.
+                Err(error) if is_repeated && !is_exclusive && is_as_good(&error) => {
+                    Some(T::recovered(None))
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(answer) = answer
+                && keeping.make_stable(node, &asker.identity, sent_under)?
+            {
+                return Ok(answer);
+            }
+            is_repeated = true;
+            keeping.wait(patience, since)?;
+        }
+    }
+}
+
+/// Whether this is what a change meets that was made already.
+fn is_as_good(error: &ClientError) -> bool {
+    matches!(error.status(), Some(NfsStat3::Exist | NfsStat3::NoEnt))
 }
 
 /// Attributes as a record has them.
