@@ -369,10 +369,15 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.run(request, move |volume, who| {
+        let answer = move |volume: &Volume, who| {
             let opened = volume.opendir(&volume.asker(who), number.0);
             answer!(opened, reply, file => reply.opened(FileHandle(file), FopenFlags::empty()));
-        });
+        };
+        if number == INodeNo::ROOT {
+            self.run_prompt(request, answer);
+        } else {
+            self.run(request, answer);
+        }
     }
 
     fn readdir(

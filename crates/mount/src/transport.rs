@@ -65,6 +65,10 @@ pub(crate) struct Link {
     next: AtomicUsize,
     next_xid: AtomicU32,
     is_closed: AtomicBool,
+    began: Instant,
+    /// When a call was given up that nobody has answered, in ms since the beginning, and 1; 0 since the last
+    /// answer.
+    given_up_ms: AtomicU64,
     greeter: OnceLock<Arc<dyn Greeter>>,
     /// How often the server has lost what it had acknowledged.
     losses: AtomicU64,
@@ -102,6 +106,8 @@ impl Link {
             next: AtomicUsize::new(0),
             next_xid: AtomicU32::new(first_xid()),
             is_closed: AtomicBool::new(false),
+            began: Instant::now(),
+            given_up_ms: AtomicU64::new(0),
             greeter: OnceLock::new(),
             losses: AtomicU64::new(0),
             counters: Counters::default(),
@@ -157,9 +163,25 @@ impl Link {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether calls are in flight, the oldest of them for this long.
+    /// Whether calls are in flight, the oldest of them for this long; or one was given up as late as that, with no
+    /// answer to any since.
     pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
-        self.connections.iter().any(|connection| connection.is_silent_for(time))
+        let given_up_ms = self.given_up_ms.load(Ordering::Relaxed);
+        let since_ms = self.elapsed_ms().saturating_sub(given_up_ms);
+        given_up_ms > 0 && since_ms <= time.as_millis() as u64
+            || self.connections.iter().any(|connection| connection.is_silent_for(time))
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64 + 1
+    }
+
+    fn note_given_up(&self) {
+        self.given_up_ms.store(self.elapsed_ms(), Ordering::Relaxed);
+    }
+
+    fn note_answer(&self) {
+        self.given_up_ms.store(0, Ordering::Relaxed);
     }
 
     /// Where calls go to.
@@ -285,6 +307,9 @@ impl Caller {
             if let Some(error) = end {
                 drop(reply);
                 connection.forget(xid);
+                if matches!(error, ClientError::TimedOut { .. }) {
+                    link.note_given_up();
+                }
                 return Err(error);
             }
         }

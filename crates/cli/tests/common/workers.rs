@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{PATIENCE, utf8};
@@ -134,9 +134,9 @@ impl Worker {
             if is != *data {
                 for way in &self.ways {
                     let other = fs::read(way.join(name)).map(|it| it == *data);
-                    println!("by {}: {other:?}", way.display());
+                    eprintln!("by {}: {other:?}", way.display());
                 }
-                println!(
+                eprintln!(
                     "to have {:?}, has {:?}",
                     &data[..data.len().min(4)],
                     &is[..is.len().min(4)]
@@ -208,7 +208,7 @@ impl Workers {
             let told = told.join("|");
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "worker", "--nocapture"]).env(WORKER, told);
-            (command.spawn().unwrap(), ideal, progress)
+            (command.stdout(Stdio::null()).spawn().unwrap(), ideal, progress)
         };
         Self { at: local.to_owned(), children: (0..count).map(start).collect() }
     }

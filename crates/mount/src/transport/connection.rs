@@ -281,6 +281,7 @@ impl Connection {
                 Ok(reply) => {
                     // With its record mark.
                     link.counters.received_bytes.add(reply.message.len() as u64 + 4);
+                    link.note_answer();
                     self.deliver(reply);
                 }
                 Err(ClientError::TimedOut { .. }) => {}
