@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, clippy::expect_used, clippy::unwrap_used)]
 
 pub mod async_share;
+pub mod ganesha;
 pub mod mounts;
 pub mod network;
 pub mod promises;

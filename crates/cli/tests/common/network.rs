@@ -1,6 +1,7 @@
 //! Networks of a test's own, with cables that can be pulled. They are gone when the test's process is.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -40,7 +41,20 @@ impl Network {
         command
     }
 
-    /// A script that does the same.
+    /// Does something on a thread that is in it.
+    pub fn enter<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        let network = fs::File::open(self.path()).unwrap();
+        std::thread::scope(|scope| {
+            let inside = || {
+                let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+                rustix::thread::move_into_link_name_space(network.as_fd(), kind).unwrap();
+                act()
+            };
+            scope.spawn(inside).join().unwrap()
+        })
+    }
+
+    /// A script that runs a program in it.
     pub fn script(&self, program: &str) -> String {
         format!("#!/bin/sh\nexec nsenter --net={} {program} \"$@\"\n", self.path().display())
     }
