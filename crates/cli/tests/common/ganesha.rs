@@ -45,10 +45,13 @@ impl Ganesha {
         );
         fs::write(&configuration, text).unwrap();
         let log = directory.join("ganesha.log");
-        // Sockets and process ids of servers elsewhere on the machine stay theirs; and mounts are to end without it.
+        // Sockets and process ids of servers elsewhere on the machine stay theirs. Mounts and disks of tests are to
+        // end without it.
         let script = format!(
-            "umount --no-canonicalize --lazy --all --types fuse.steadfast; mount -t tmpfs tmpfs /run && mkdir -p /run/ganesha /run/rpcbind && rpcbind -w && \
+            "awk -v share={} '$5 != share && / - (fuse.steadfast|[^ ]+ \\/dev\\/loop)/ {{print $5}}' \
+             /proc/self/mountinfo | xargs -r umount --no-canonicalize --lazy; mount -t tmpfs tmpfs /run && mkdir -p /run/ganesha /run/rpcbind && rpcbind -w && \
              exec ganesha.nfsd -F -f {} -L {} -p /run/ganesha/pid",
+            utf8(share),
             utf8(&configuration),
             utf8(&log)
         );

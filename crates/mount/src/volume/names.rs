@@ -337,15 +337,24 @@ impl Volume {
         {
             return self.hide(asker, &directory, name, node);
         }
-        self.remove(asker, &directory, name, node.as_deref())?;
+        let removed = self.remove(asker, &directory, name, node.as_deref());
+        let is_gone = removed.as_ref().is_err_and(|error| error.status() == Some(NfsStat3::NoEnt));
+        if let Err(error) = &removed
+            && !is_gone
+        {
+            return Err(error.into());
+        }
         directory.forget_name(name);
         if let Some(node) = node {
-            if node.attributes().nlink <= 1 {
+            // What was executed before the server's restart is refused when it is sent again. But others may have
+            // given the file another name.
+            let had_one_name = node.attributes().nlink <= 1;
+            if had_one_name && (!is_gone || self.refresh(asker, &node) == Err(Errno::ESTALE)) {
                 self.write_back.forget_removed(&node);
             }
             node.expire();
         }
-        Ok(())
+        removed.map(drop).map_err(Errno::from)
     }
 
     /// One REMOVE.
@@ -532,7 +541,13 @@ impl Volume {
         let moved = if self.is_kept() { self.find(asker, &from, name)? } else { None };
         let gone = replaced.as_deref().filter(|_| aside.is_none());
         let objects = (moved.as_deref(), gone);
+        let number = from.name(name);
         let renamed = self.rename_on_server(asker, (&from, name), (&to, new_name), objects);
+        let renamed = match renamed {
+            // As above: executed before the server's restart.
+            Err(Errno::ENOENT) if self.has_name(asker, &to, new_name, number) => Ok(()),
+            renamed => renamed,
+        };
         let was_set_aside = aside.is_some();
         match (aside, renamed.is_ok()) {
             (Some((node, hidden)), true) => self.keep_hidden(node, &hidden),
@@ -540,7 +555,6 @@ impl Volume {
             (None, _) => {}
         }
         renamed?;
-        let number = from.name(name);
         from.forget_name(name);
         to.forget_name(new_name);
         if let Some(number) = number {
@@ -558,6 +572,13 @@ impl Volume {
             node.expire();
         }
         Ok(())
+    }
+
+    /// Whether a name is that of a known object at the server.
+    fn has_name(&self, asker: &Asker, directory: &Node, name: &[u8], number: Option<u64>) -> bool {
+        let node = number.and_then(|number| self.nodes.by_number(number));
+        let found = self.call(asker, |nfs| nfs.lookup(&directory.handle(), name));
+        node.is_some_and(|node| found.is_ok_and(|found| found.handle == *node.handle()))
     }
 
     /// One RENAME. The objects are what is renamed, and what that replaces, as far as they are known.
