@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode as Permissions, OFlags, SeekFrom};
 use rustix::io::Errno;
 use steadfast_recovery::{AclsToSet, FileSystemIdentity, KeptFile, ObjectKey, Place, Recoverable};
 use steadfast_sys::{directory, durable_file, handle, identity, journal, volume, xattr};
@@ -51,9 +51,6 @@ pub struct RecoveringFileSystem {
     /// Whether the machine was started since a server used it.
     machine_was_started: bool,
 }
-
-/// Blocks of file systems are no larger.
-const BLOCK_BYTES_MAX: u64 = 64 << 10;
 
 /// File systems that may give an inode that they make anew the handle of one that a crash has
 /// lost. (ext4 chooses generations at random.)
@@ -436,30 +433,16 @@ impl Recoverable for RecoveringFileSystem {
     }
 
     fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError> {
-        // Others write the zeros first.
-        if self.identity.kind != BTRFS_MAGIC as u32 {
-            return Ok(());
-        }
         let file = self.writable(object)?;
-        let block = u64::from(attributes::stat(&file)?.stx_blksize).clamp(1, BLOCK_BYTES_MAX);
-        let end = from.checked_next_multiple_of(block).map_or(to, |end| end.min(to));
-        let mut block = vec![0; end.saturating_sub(from) as usize];
-        let mut read = 0;
-        while let Some(rest) = block.get_mut(read..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pread(&file, rest, from + read as u64) {
-                // It is shorter by now.
-                Ok(0) => block.truncate(read),
-                Ok(more) => read += more,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(from_errno(errno)),
-            }
+        let end = to.min(attributes::stat(&file)?.stx_size);
+        match rustix::fs::seek(&file, SeekFrom::Data(from)) {
+            Ok(data) if data < end => {}
+            // What is not there needs no room.
+            Ok(_) | Err(Errno::NXIO) => return Ok(()),
+            Err(errno) => return Err(from_errno(errno)),
         }
-        // What is not there needs no room.
-        if block.iter().all(|byte| *byte == 0) {
-            return Ok(());
-        }
-        block.fill(0);
-        self.write(object, from, &block)
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, hole, from, end - from).map_err(from_errno)
     }
 
     fn set_attributes(

@@ -58,3 +58,31 @@ fn who_got_the_number_of_a_lost_file_is_told_under_another_for_life() {
     }
     assert_eq!(number_of(&mut open(), &other), told, "made stable without the lost one");
 }
+
+/// What a file has behind where it once ended is what it had before it was made shorter, if the disk knows nothing of
+/// that: it becomes zeros, up to the file's end at most.
+#[test]
+fn a_gap_has_zeros_whatever_was_there() {
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let Some(place) = mounted(kind, 512) else { continue };
+        let share = place.directory.join("share");
+        std::fs::create_dir(&share).unwrap();
+        let root = ObjectKey(support::open(&share).root().unwrap().handle);
+        let state = tempfile::tempdir().unwrap();
+        let mut recovering = RecoveringFileSystem::open(&share, state.path()).unwrap();
+        let path = share.join("file");
+        for (from, to, zeros) in [
+            (7175, 21048, 7175..21048),
+            (9, 12, 9..12),
+            (29_990, 40_000, 29_990..30_000),
+            (30_000, 30_001, 0..0),
+        ] {
+            std::fs::write(&path, [7; 30_000]).unwrap();
+            let (key, _) = recovering.bound(&Place { dir: root, name: b"file" }).unwrap().unwrap();
+            recovering.zero(&key, from, to).unwrap();
+            let mut expected = [7; 30_000];
+            expected[zeros].fill(0);
+            assert!(std::fs::read(&path).unwrap() == expected, "{kind}: {from} to {to}");
+        }
+    }
+}

@@ -89,6 +89,11 @@ pub(super) struct Object {
     foreign_of_any: Vec<(Time, u64)>,
     /// Whether a change gave it a ctime that no record tells.
     pub(super) has_untold_ctimes: bool,
+    /// Whether one did after the last that is told.
+    is_untold_since: bool,
+    /// Changes that are in the log, each from the ctime before it to the one after it: what is done in steps
+    /// may give it more than one ctime, and a crash may leave any of them.
+    in_steps: Vec<(Time, Time)>,
     /// Changes that are not in the log, each from the ctime before it to the one after it: what takes long
     /// gives a file more than one ctime.
     unlogged: Vec<(Time, Time)>,
@@ -106,6 +111,7 @@ fn latest_before(foreign: &[(Time, u64)], ctime: Time) -> Option<u64> {
 
 impl Object {
     fn note_times(&mut self, lsn: u64, ctime: Time, mtime: Time) {
+        self.is_untold_since = false;
         self.ctimes.push((lsn, ctime));
         self.mtimes.push(mtime);
     }
@@ -167,10 +173,16 @@ impl Object {
         if self.had(ctime) || ctime <= last {
             return;
         }
-        self.foreign_of_any.push((ctime, lsn));
+        if !self.is_untold_since {
+            self.foreign_of_any.push((ctime, lsn));
+        }
         if self.mtimes.last() != Some(&mtime) {
             self.foreign.push((ctime, lsn));
         }
+    }
+
+    fn note_untold(&mut self) {
+        (self.has_untold_ctimes, self.is_untold_since) = (true, true);
     }
 
     /// Whether a file that is found was written to after it had lost its last name: then a crash has
@@ -207,6 +219,12 @@ impl Object {
     /// Whether it may have had this ctime in the course of a change that is not in the log.
     pub(super) fn may_be_of_unlogged(&self, ctime: Time) -> bool {
         self.unlogged.iter().any(|(before, after)| *before < ctime && ctime <= *after)
+    }
+
+    /// Whether it may have had this ctime in the course of a change that is in the log. One that it had before
+    /// such a change is told by that.
+    pub(super) fn may_be_of_a_step(&self, ctime: Time) -> bool {
+        self.in_steps.iter().any(|(before, after)| *before < ctime && ctime < *after)
     }
 
     /// Its ctime after a change that tells it.
@@ -281,8 +299,11 @@ impl History {
             | Action::Touched { object, .. },
         ) = (&change.before, &change.action)
         {
-            self.told = change.attr_of(object).map(|attr| attr.ctime);
-            self.object(object, lsn).note_before(before);
+            let after = change.attr_of(object).map(|attr| attr.ctime);
+            self.told = after;
+            let object = self.object(object, lsn);
+            object.note_before(before);
+            object.in_steps.extend(after.map(|after| (before.ctime, after)));
         }
         for (key, attr) in &change.after {
             self.told = Some(attr.ctime);
@@ -350,7 +371,10 @@ impl History {
                 self.bind(place, Some(*object), None, lsn);
             }
             Action::Link { place, object } => {
-                self.object(object, lsn).has_untold_ctimes |= change.attr_of(object).is_none();
+                let linked = self.object(object, lsn);
+                if change.attr_of(object).is_none() {
+                    linked.note_untold();
+                }
                 self.bind(place, Some(*object), None, lsn);
             }
             Action::Remove { place, unlinked } => {
@@ -360,7 +384,9 @@ impl History {
             Action::Rename { from, to, object, is_directory, victim } => {
                 let moved = self.object(object, lsn);
                 moved.be_directory(*is_directory);
-                moved.has_untold_ctimes |= change.attr_of(object).is_none();
+                if change.attr_of(object).is_none() {
+                    moved.note_untold();
+                }
                 if let Some(victim) = victim {
                     self.unlink(change, victim, lsn);
                 }
@@ -423,9 +449,9 @@ impl History {
         object.be_directory(unlinked.is_directory);
         object.gone = (!unlinked.is_left).then_some(lsn);
         object.gone_at = told.filter(|_| !unlinked.is_left);
-        object.has_untold_ctimes |= !is_told;
-        if !is_told && let Some(links) = &mut object.links {
-            *links = links.saturating_sub(1);
+        if !is_told {
+            object.note_untold();
+            object.links = object.links.map(|links| links.saturating_sub(1));
         }
     }
 

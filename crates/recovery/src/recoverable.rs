@@ -133,9 +133,9 @@ pub trait Recoverable {
     /// Sets a file's size.
     fn truncate(&mut self, object: &ObjectKey, size: u64) -> Result<(), FsError>;
 
-    /// Makes a file read as zeros from where it once ended to `to`, or to the end of the block that
-    /// it ended in if that is nearer: there, a file that was made longer may show what it had before
-    /// it was made shorter, if its new length reached the disk before the zeros did (btrfs).
+    /// Makes a file read as zeros from where it once ended to `to`, as far as it is that long. There it may
+    /// have what it had before it was made shorter: by a local process, of which the disk knows nothing, or
+    /// since its new length reached the disk before the zeros did (btrfs).
     fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError>;
 
     /// Sets owner, group, mode, access lists and times. On the way nobody may do what they may

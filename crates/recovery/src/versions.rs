@@ -76,7 +76,7 @@ impl Replay {
         } else {
             known.had_mtime(mtime, None) || known.looks.first.is_none_or(|first| mtime < first)
         };
-        if up_to == 0 || is_explained {
+        if up_to == 0 || is_explained || known.may_be_of_a_step(ctime) {
             return None;
         }
         let is_old = self.history.moment.is_some_and(|mark| ctime < mark);
@@ -90,12 +90,13 @@ impl Replay {
         let ctime = before.ctime;
         let is_known = self.names_follow_ctimes || known.had(ctime);
         let may_be_of_mounting = !is_known && self.may_be_of_later(ctime);
-        if known.has_untold_ctimes || may_be_of_mounting {
+        if may_be_of_mounting {
             return None;
         }
         let is_later = self.trusted_start().is_some_and(|began| ctime >= began);
         let is_certain = is_later || self.history.moment.is_some_and(|mark| ctime < mark);
-        let is_last = is_certain && !known.had(ctime);
+        let is_ours = known.has_untold_ctimes || known.had(ctime) || known.may_be_of_a_step(ctime);
+        let is_last = is_certain && !is_ours;
         let last = is_last.then(|| known.on_disk(ctime)).filter(|lsn| *lsn > 0);
         last.max(known.before_foreign_of_any(ctime))
     }

@@ -29,6 +29,7 @@ mod findings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use steadfast_client::nfsacl::{GETACL, MASK_ALL, getacl_arguments};
@@ -38,7 +39,7 @@ use steadfast_client::{
 };
 
 use crate::acl;
-use crate::local::TEMPORARY;
+use crate::local::{self, TEMPORARY};
 use crate::operation::{Action, Change, Done, How, Name, Number, Outcome, Place, ROOT, decoder};
 use crate::state::{Kind, Object, Removed, State};
 use crate::workload::Operation;
@@ -174,6 +175,12 @@ impl<'a, T: Ask> Check<'a, T> {
         if self.has_histories {
             self.acls(&state)?;
         }
+        for violation in &mut self.findings.violations {
+            let object = violation.object.unwrap_or(ROOT);
+            let names = state.names.iter().filter(|(_, number)| **number == object);
+            let paths = names.filter_map(|(at, _)| local::path(&state, Path::new(""), *at));
+            violation.paths = paths.collect();
+        }
         Ok((self.findings, state))
     }
 
@@ -187,7 +194,13 @@ impl<'a, T: Ask> Check<'a, T> {
             None => text,
         };
         let object = self.compared;
-        self.findings.violations.push(Violation { fault, operation, object, text });
+        self.findings.violations.push(Violation {
+            fault,
+            operation,
+            object,
+            paths: Vec::new(),
+            text,
+        });
     }
 
     /// The same of what an operation under way may have left half done, losing nothing of others.
@@ -729,6 +742,7 @@ pub(crate) fn replay(
                 fault: Fault::Reply,
                 operation: Some(*number),
                 object: None,
+                paths: Vec::new(),
                 text: format!("{}: sent again, it is answered otherwise", operation.action),
             });
         }

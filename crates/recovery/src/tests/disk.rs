@@ -37,9 +37,6 @@ pub(super) struct Disk {
     pub(super) sets_ctimes: bool,
 }
 
-/// Bytes of a block.
-pub(super) const BLOCK: u64 = 8;
-
 pub(super) fn key(number: u64) -> ObjectKey {
     // So that keys are in the order of their numbers.
     ObjectKey(StorageHandle::new(&number.to_be_bytes()).unwrap())
@@ -170,11 +167,10 @@ impl Disk {
         attr.size = size as u64;
     }
 
-    /// The first bytes of a gap, to the end of their block, are what was there before.
+    /// A gap has what was there before, as if what had made the file shorter were not on the disk.
     pub(super) fn show_old(&mut self, object: &ObjectKey, gap: Option<u64>, to: u64) {
         let Some(gap) = gap else { return };
-        let end = gap.next_multiple_of(BLOCK).min(to);
-        self.put(object, gap as usize, &vec![0xee; (end - gap) as usize]);
+        self.put(object, gap as usize, &vec![0xee; (to - gap) as usize]);
     }
 
     /// Makes something in a directory, which inherits from it. The name is not given yet.
@@ -344,8 +340,8 @@ impl Recoverable for Disk {
     }
 
     fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError> {
-        let end = from.next_multiple_of(BLOCK).min(to);
-        self.write(object, from, &vec![0; (end - from) as usize])
+        let end = to.min(self.attr(object).map_or(0, |attr| attr.size));
+        self.write(object, from, &vec![0; end.saturating_sub(from) as usize])
     }
 
     fn set_attributes(

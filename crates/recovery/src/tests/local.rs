@@ -711,3 +711,28 @@ fn what_a_call_under_way_has_left_is_kept_unless_it_is_the_same() {
         assert!(data_of(&shared.disk, &key(FILE)).starts_with(b"aaa"), "{left:?}");
     }
 }
+
+/// A file that is cut gets two times, one after the other (ext4), and a crash may leave the first. No local process
+/// has had a hand in it.
+#[test]
+fn a_change_in_steps_that_a_crash_cut_short_is_no_local_one() {
+    let mut shared = Shared::new();
+    shared.write(0, b'a');
+    let Attr { ctime, mtime, .. } = shared.disk.attr(&key(FILE)).unwrap();
+    let before = Some(Before { ctime, mtime, ownership: None });
+    let object = key(FILE);
+    shared.disk.clock += 1;
+    shared.disk.cut(&object, 5);
+    shared.disk.touch(&object, true);
+    let nodes = shared.disk.nodes.clone();
+    shared.disk.clock += 1;
+    shared.disk.touch(&object, true);
+    shared.log(Action::Attributes { object, size: Some(5), gap: None }, before);
+    shared.acknowledged.truncate(5);
+    shared.write(4, b'b');
+    shared.mark();
+    shared.disk.nodes = nodes;
+    let report = shared.replay(None, &[]);
+    assert_eq!(data_of(&shared.disk, &object), shared.acknowledged);
+    assert_eq!((report.conflicts, kept(&shared.disk)), (vec![], vec![]));
+}

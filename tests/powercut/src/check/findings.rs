@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
@@ -80,6 +81,8 @@ pub(crate) struct Violation {
     pub(crate) operation: Option<Number>,
     /// The object that is not as was promised, if it is one.
     pub(crate) object: Option<Number>,
+    /// Its names in the share.
+    pub(crate) paths: Vec<PathBuf>,
     /// What was promised, and what is there.
     pub(crate) text: String,
 }
@@ -87,7 +90,7 @@ pub(crate) struct Violation {
 impl Violation {
     /// One that is of no operation.
     pub(crate) fn of(fault: Fault, text: String) -> Self {
-        Self { fault, operation: None, object: None, text }
+        Self { fault, operation: None, object: None, paths: Vec::new(), text }
     }
 }
 
@@ -96,7 +99,12 @@ impl fmt::Display for Violation {
         match self.operation {
             Some(ROOT) | None => write!(formatter, "{}: {}", self.fault.name(), self.text),
             Some(number) => write!(formatter, "{}: #{number} {}", self.fault.name(), self.text),
+        }?;
+        for path in &self.paths {
+            // Long names have one ending, many times.
+            write!(formatter, ", at {}", path.display().to_string().replace("-long", ""))?;
         }
+        Ok(())
     }
 }
 
