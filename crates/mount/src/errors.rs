@@ -7,7 +7,6 @@ use steadfast_client::{ClientError, NfsStat3};
 pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
-    pub(crate) const ENOENT: Self = Self(2);
     pub(crate) const EINTR: Self = Self(4);
     pub(crate) const EIO: Self = Self(5);
     pub(crate) const EBADF: Self = Self(9);

@@ -22,8 +22,11 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 const FILE_SYSTEM_TYPE: &str = "fusectl";
 /// What is written to a connection's file to end it.
 const END: &[u8] = b"1";
-/// A sign of the parent's death is waited for as long as this at a time.
-const WAIT: Duration = Duration::from_secs(3600);
+/// What it means that there is no such process.
+pub(crate) const UNGUARDED: &str =
+    "if this process is killed, programs that use the mount may wait until umount -f";
+/// How often it is looked whether the parent is dead. It may not be yet when its death is signalled.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// The file that ends a connection, by the minor number of its mount's device. Once it is open it is of this
 /// connection alone: when that has ended by itself, writing to it does nothing.
@@ -47,7 +50,20 @@ fn end_of(minor: u32) -> io::Result<File> {
 /// kernel tells of its end.
 pub(crate) fn start(mut command: Command, minor: u32) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(end_of(minor)?).stderr(Stdio::null());
+    // What is told there is about the process that serves.
+    command.env_remove("NOTIFY_SOCKET");
     command.spawn()
+}
+
+/// Tells when the second process ends, which it does after this one if nobody kills it.
+pub(crate) fn watch(mut guard: Child) {
+    let wait = move || {
+        if let Ok(status) = guard.wait() {
+            tracing::warn!(%status, "the process that looks after the mount has ended: {UNGUARDED}");
+        }
+    };
+    // Without this thread it ends unnoticed.
+    let _ = std::thread::Builder::new().name("fuse-guard".to_owned()).spawn(wait);
 }
 
 /// Waits for the death of a process, which has started this one, and ends its FUSE connection, for which standard
@@ -73,8 +89,14 @@ fn is_alive(parent: u32) -> bool {
     if is_parent.and_then(|pid| u32::try_from(pid.get()).ok()) != Some(parent) {
         return false;
     }
-    let stat = std::fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    may_be_alive(std::fs::read_to_string(format!("/proc/{parent}/stat")).ok().as_deref())
+}
+
+/// By what /proc says of a process. If it cannot be read, for lack of memory or by a mount option of /proc, a
+/// mount that is served must not end.
+fn may_be_alive(stat: Option<&str>) -> bool {
+    let state = stat.and_then(|stat| stat.rsplit_once(") "));
+    state.is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]
@@ -87,5 +109,14 @@ mod tests {
         assert!(is_alive(parent));
         assert!(!is_alive(std::process::id()));
         assert!(!is_alive(u32::MAX >> 1));
+    }
+
+    #[test]
+    fn a_parent_that_cannot_be_looked_at_is_not_dead() {
+        assert!(may_be_alive(None));
+        assert!(may_be_alive(Some("")));
+        assert!(may_be_alive(Some("12 (a) Z) S 1 12")));
+        assert!(!may_be_alive(Some("12 (a) S) Z 1 12")));
+        assert!(!may_be_alive(Some("12 (steadfast) X 1 12")));
     }
 }

@@ -176,12 +176,11 @@ impl Mounted {
     pub fn guard_with(&self, command: Command) {
         let Some((_, minor)) = self.place.device else { return };
         match guard::start(command, minor) {
-            // Nobody waits for it: it ends after this process.
-            Ok(guard) => tracing::debug!(pid = guard.id(), "a process looks after the mount"),
-            Err(error) => tracing::info!(
-                %error,
-                "if this process is killed, programs that use the mount may wait until umount -f"
-            ),
+            Ok(guard) => {
+                tracing::debug!(pid = guard.id(), "a process looks after the mount");
+                guard::watch(guard);
+            }
+            Err(error) => tracing::info!(%error, "{}", guard::UNGUARDED),
         }
     }
 

@@ -79,14 +79,38 @@ pub(crate) struct Link {
 /// A call's place for its reply.
 #[derive(Debug, Default)]
 struct Slot {
-    reply: Mutex<Option<Result<Reply, Lost>>>,
+    end: Mutex<Option<End>>,
     is_there: Condvar,
 }
 
+/// How a call ended.
+#[derive(Debug)]
+struct End {
+    reply: Result<Reply, Lost>,
+    /// How often the call was sent.
+    times_sent: u32,
+}
+
 impl Slot {
-    fn fill(&self, reply: Result<Reply, Lost>) {
-        *self.reply.lock() = Some(reply);
+    fn fill(&self, end: End) {
+        *self.end.lock() = Some(end);
         self.is_there.notify_one();
+    }
+}
+
+/// Whether the server may have executed a change before the sending that it answered: it may refuse the change
+/// then since it is made. All calls of one change share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeats(Arc<AtomicBool>);
+
+impl Repeats {
+    /// An earlier sending was or may have been executed.
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -163,13 +187,13 @@ impl Link {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether calls are in flight, the oldest of them for this long; or one was given up as late as that, with no
-    /// answer to any since.
+    /// Whether the server seems not to answer. Either a call in flight was sent this long ago. Or a call was given
+    /// up, less than this time ago, and no other call was answered since.
     pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
         let given_up_ms = self.given_up_ms.load(Ordering::Relaxed);
         let since_ms = self.elapsed_ms().saturating_sub(given_up_ms);
-        given_up_ms > 0 && since_ms <= time.as_millis() as u64
-            || self.connections.iter().any(|connection| connection.is_silent_for(time))
+        let has_given_up = given_up_ms > 0 && since_ms <= time.as_millis() as u64;
+        has_given_up || self.connections.iter().any(|connection| connection.is_silent_for(time))
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -245,6 +269,8 @@ pub(crate) struct Caller {
     pub(crate) losses: u64,
     /// The call is part of a recovery: it is sent while others are held.
     pub(crate) is_of_recovery: bool,
+    /// Told when a call was sent more than once, or was sent and given up.
+    pub(crate) repeats: Repeats,
 }
 
 impl RpcTransport for Caller {
@@ -293,19 +319,24 @@ impl Caller {
         if !connection.send(xid, pending, self) {
             return Err(lost());
         }
-        let mut reply = slot.reply.lock();
+        let mut end = slot.end.lock();
         loop {
-            if let Some(reply) = reply.take() {
+            if let Some(End { reply, times_sent }) = end.take() {
+                // Nobody knows which sending a reply answers. One that was given up may have been executed.
+                let sure = u32::from(reply.is_ok());
+                if times_sent > sure {
+                    self.repeats.note();
+                }
                 return reply.map_err(|Lost| lost());
             }
-            let has_timed_out = slot.is_there.wait_for(&mut reply, self.patience.nap()).timed_out();
-            if reply.is_some() || !has_timed_out {
+            let has_timed_out = slot.is_there.wait_for(&mut end, self.patience.nap()).timed_out();
+            if end.is_some() || !has_timed_out {
                 continue;
             }
-            let end =
+            let why =
                 if link.is_closed() { Some(ClientError::Closed) } else { self.patience.end(since) };
-            if let Some(error) = end {
-                drop(reply);
+            if let Some(error) = why {
+                drop(end);
                 connection.forget(xid);
                 if matches!(error, ClientError::TimedOut { .. }) {
                     link.note_given_up();

@@ -346,10 +346,10 @@ impl Volume {
         }
         directory.forget_name(name);
         if let Some(node) = node {
-            // What was executed before the server's restart is refused when it is sent again. But others may have
-            // given the file another name.
+            // Others may have given the file another name, unless the server tells of the removal.
+            let is_told = removed.as_ref().is_ok_and(|wcc| *wcc != Wcc::default());
             let had_one_name = node.attributes().nlink <= 1;
-            if had_one_name && (!is_gone || self.refresh(asker, &node) == Err(Errno::ESTALE)) {
+            if had_one_name && (is_told || self.refresh(asker, &node) == Err(Errno::ESTALE)) {
                 self.write_back.forget_removed(&node);
             }
             node.expire();
@@ -538,16 +538,14 @@ impl Volume {
                 aside = Some((node, self.set_aside(asker, &to, new_name, node)?));
             }
         }
-        let moved = if self.is_kept() { self.find(asker, &from, name)? } else { None };
+        let moved = if self.is_kept() {
+            self.find(asker, &from, name)?
+        } else {
+            from.name(name).and_then(|number| self.nodes.by_number(number))
+        };
         let gone = replaced.as_deref().filter(|_| aside.is_none());
         let objects = (moved.as_deref(), gone);
-        let number = from.name(name);
         let renamed = self.rename_on_server(asker, (&from, name), (&to, new_name), objects);
-        let renamed = match renamed {
-            // As above: executed before the server's restart.
-            Err(Errno::ENOENT) if self.has_name(asker, &to, new_name, number) => Ok(()),
-            renamed => renamed,
-        };
         let was_set_aside = aside.is_some();
         match (aside, renamed.is_ok()) {
             (Some((node, hidden)), true) => self.keep_hidden(node, &hidden),
@@ -557,12 +555,10 @@ impl Volume {
         renamed?;
         from.forget_name(name);
         to.forget_name(new_name);
-        if let Some(number) = number {
-            to.remember_made(new_name, number, asking);
-            if let Some(node) = self.nodes.by_number(number) {
-                node.note_name(to.number, new_name);
-                node.expire();
-            }
+        if let Some(node) = moved {
+            to.remember_made(new_name, node.number, asking);
+            node.note_name(to.number, new_name);
+            node.expire();
         }
         if let Some(node) = replaced {
             // One that is open has another name still, until it is closed.
@@ -572,13 +568,6 @@ impl Volume {
             node.expire();
         }
         Ok(())
-    }
-
-    /// Whether a name is that of a known object at the server.
-    fn has_name(&self, asker: &Asker, directory: &Node, name: &[u8], number: Option<u64>) -> bool {
-        let node = number.and_then(|number| self.nodes.by_number(number));
-        let found = self.call(asker, |nfs| nfs.lookup(&directory.handle(), name));
-        node.is_some_and(|node| found.is_ok_and(|found| found.handle == *node.handle()))
     }
 
     /// One RENAME. The objects are what is renamed, and what that replaces, as far as they are known.
