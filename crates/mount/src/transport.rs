@@ -346,3 +346,99 @@ impl Caller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use steadfast_client::recovery::NULL;
+
+    use super::*;
+
+    /// Takes a call from a stream; returns its xid.
+    fn take_call(stream: &mut TcpStream) -> [u8; 4] {
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark).unwrap();
+        let mut call = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        stream.read_exact(&mut call).unwrap();
+        *call.first_chunk().unwrap()
+    }
+
+    /// Answers it: accepted, without verifier and results.
+    fn answer(stream: &mut TcpStream, xid: [u8; 4]) {
+        let words = [1_u32, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+        let reply = [&0x8000_0018_u32.to_be_bytes(), xid.as_slice(), &words].concat();
+        stream.write_all(&reply).unwrap();
+    }
+
+    #[test]
+    fn a_call_is_repeated_if_it_was_sent_on_two_connections() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        let serve = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let xid = take_call(&mut stream);
+            answer(&mut stream, xid);
+            // Of the next one nobody knows whether it was executed.
+            let first = take_call(&mut stream);
+            drop(stream);
+            let (mut stream, _) = listener.accept().unwrap();
+            let again = take_call(&mut stream);
+            answer(&mut stream, again);
+            (first, again)
+        };
+        let server_thread = std::thread::spawn(serve);
+        let link = Link::open(server, false, Duration::from_secs(60), 1).unwrap();
+        let call = || {
+            let (patience, repeats) = (Patience::default(), Repeats::default());
+            let mut caller = Caller {
+                link: Arc::clone(&link),
+                patience,
+                losses: 0,
+                is_of_recovery: false,
+                repeats: repeats.clone(),
+            };
+            caller.exchange(NULL, &Identity::user(0, 0), &[]).unwrap();
+            repeats.is_noted()
+        };
+        assert!(!call());
+        assert!(call());
+        let (first, again) = server_thread.join().unwrap();
+        assert_eq!(first, again);
+        link.close();
+    }
+
+    #[test]
+    fn a_call_that_was_not_sent_is_not_repeated() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        let link = Link::open(server, false, Duration::from_secs(60), 1).unwrap();
+        link.hold();
+        for (losses, is_sent) in [(0, false), (1, true)] {
+            let repeats = Repeats::default();
+            let mut caller = Caller {
+                link: Arc::clone(&link),
+                patience: Patience::default(),
+                losses,
+                is_of_recovery: true,
+                repeats: repeats.clone(),
+            };
+            let call = || caller.exchange(NULL, &Identity::user(0, 0), &[]);
+            let lose = || {
+                let (mut stream, _) = listener.accept().unwrap();
+                take_call(&mut stream);
+                link.hold();
+            };
+            let error = std::thread::scope(|scope| {
+                let lost = is_sent.then(|| scope.spawn(lose));
+                let outcome = scope.spawn(call).join().unwrap();
+                lost.map(|lost| lost.join().unwrap());
+                outcome.unwrap_err()
+            });
+            assert!(is_lost(&error));
+            assert_eq!(repeats.is_noted(), is_sent);
+        }
+        link.close();
+    }
+}

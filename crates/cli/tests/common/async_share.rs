@@ -81,10 +81,11 @@ impl Drop for Disk {
 
 /// A place whose share is an `async` one, on a disk of its own.
 pub struct Async {
-    pub place: Place,
-    disk: Disk,
     pub server: Option<Running>,
+    disk: Disk,
     port: u16,
+    /// Last: what is in it is used by the others.
+    pub place: Place,
     /// How long clients are waited for, in seconds.
     pub wait_s: u64,
 }

@@ -26,6 +26,41 @@ pub fn is_there() -> bool {
 pub const PORT: u16 = 2049;
 pub const MOUNT_PORT: u16 = 20_048;
 
+/// Arguments: this process's mount namespace, the configuration, the log, mounts that this server is not to keep.
+/// Sockets and process ids of servers elsewhere on the machine stay theirs.
+const SCRIPT: &str = r#"
+set -e
+test "$(readlink /proc/self/ns/mnt)" != "$0"
+configuration=$1 log=$2
+shift 2
+for at do umount --no-canonicalize --lazy "$at" || :; done
+mount -t tmpfs tmpfs /run
+mkdir /run/ganesha /run/rpcbind
+rpcbind -w
+exec ganesha.nfsd -F -f "$configuration" -L "$log" -p /run/ganesha/pid
+"#;
+
+/// Mounts and disks of tests, but for a share. They are to end though this server runs.
+fn mounts_of_tests(share: &Path) -> Vec<PathBuf> {
+    let below = std::env::temp_dir().canonicalize().unwrap();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let is_of_test = |line: &str| {
+        let (_, about) = line.split_once(" - ")?;
+        let is_ours = about.starts_with("fuse.steadfast ")
+            || about.split(' ').nth(1).is_some_and(|source| source.starts_with("/dev/loop"));
+        let at = PathBuf::from(unescaped(line.split(' ').nth(4)?));
+        (is_ours && at.starts_with(&below) && at != share).then_some(at)
+    };
+    // What is mounted below another mount comes first.
+    mounts.lines().rev().filter_map(is_of_test).collect()
+}
+
+/// A path of mountinfo: blanks and backslashes are octal there (proc(5)).
+fn unescaped(path: &str) -> String {
+    let escapes = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", r"\")];
+    escapes.iter().fold(path.to_owned(), |path, (from, to)| path.replace(from, to))
+}
+
 /// A server that runs. It is the first process of a namespace, with which rpcbind, that it needs, ends as well.
 pub struct Ganesha {
     child: Child,
@@ -45,29 +80,14 @@ impl Ganesha {
         );
         fs::write(&configuration, text).unwrap();
         let log = directory.join("ganesha.log");
-        // Sockets and process ids of servers elsewhere on the machine stay theirs. Mounts and disks of tests are to
-        // end without it.
-        let script = format!(
-            "awk -v share={} '$5 != share && / - (fuse.steadfast|[^ ]+ \\/dev\\/loop)/ {{print $5}}' \
-             /proc/self/mountinfo | xargs -r umount --no-canonicalize --lazy; mount -t tmpfs tmpfs /run && mkdir -p /run/ganesha /run/rpcbind && rpcbind -w && \
-             exec ganesha.nfsd -F -f {} -L {} -p /run/ganesha/pid",
-            utf8(share),
-            utf8(&configuration),
-            utf8(&log)
-        );
         let output = File::create(directory.join("ganesha.output")).unwrap();
         let mut command = network.command("unshare");
+        let ours = fs::read_link("/proc/self/ns/mnt").unwrap();
         command
-            .args([
-                "--mount",
-                "--pid",
-                "--fork",
-                "--kill-child",
-                "--mount-proc",
-                "sh",
-                "-c",
-                &script,
-            ])
+            .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
+            .args(["--mount-proc", "sh", "-c", SCRIPT])
+            .args([&ours, &configuration, &log])
+            .args(mounts_of_tests(share))
             .stdin(Stdio::null())
             .stdout(output.try_clone().unwrap())
             .stderr(output);

@@ -219,6 +219,18 @@ impl Drop for Running {
     }
 }
 
+/// Waits for the end of a program that is to end.
+pub fn ended(child: &mut Child, what: &str) -> ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not end: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 pub fn utf8(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 
-use super::{PATIENCE, Place, Running, steadfast, utf8};
+use super::{PATIENCE, Place, Running, ended, steadfast, utf8};
 
 /// Held by the test that runs.
 static TURN: Mutex<()> = Mutex::new(());
@@ -83,7 +83,7 @@ impl Mount {
     /// Kills the process that answers, and takes the mount away.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        ended(&mut self.child, "a mount that is killed");
         let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
     }
 

@@ -1,4 +1,5 @@
-//! Networks of a test's own, with cables that can be pulled. They are gone when the test's process is.
+//! Networks of a test's own, with cables that can be pulled. They are gone when the test's process is, with what
+//! runs in them.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -34,10 +35,12 @@ impl Network {
         PathBuf::from(format!("/proc/{}/ns/net", self.keeper.id()))
     }
 
-    /// A command that runs a program in it, as the process that is started.
+    /// A command that runs a program in it, as the process that is started. It is killed when the thread ends that
+    /// has started it.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.path().display())).arg(program);
+        let mut command = Command::new("setpriv");
+        let net = format!("--net={}", self.path().display());
+        command.args(["--pdeathsig", "KILL", "nsenter", &net, program]);
         command
     }
 
@@ -56,7 +59,8 @@ impl Network {
 
     /// A script that runs a program in it.
     pub fn script(&self, program: &str) -> String {
-        format!("#!/bin/sh\nexec nsenter --net={} {program} \"$@\"\n", self.path().display())
+        let net = self.path().display().to_string();
+        format!("#!/bin/sh\nexec setpriv --pdeathsig KILL nsenter --net={net} {program} \"$@\"\n")
     }
 
     /// ip(8) in it.

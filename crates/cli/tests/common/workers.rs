@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,8 +15,8 @@ use super::{PATIENCE, utf8};
 pub enum Kind {
     /// Everything. Nothing of it may fail.
     Everything,
-    /// The same, where a server may have forgotten what it has executed: then a change that is sent again is
-    /// refused, since it is made.
+    /// The same, where a server may have forgotten what it has executed: then MKDIR that is sent again is refused,
+    /// since the directory is there, and nobody can tell whose it is.
     Forgotten,
     /// Writes to files that are there.
     Data,
@@ -45,14 +45,6 @@ impl Worker {
             }
         }
         Self { ways, random, kind, files, directories: Vec::new() }
-    }
-
-    /// A change was made; perhaps before it was sent again.
-    fn made(&self, outcome: io::Result<()>, as_good: ErrorKind) {
-        match outcome {
-            Err(error) if self.kind == Kind::Forgotten && error.kind() == as_good => {}
-            outcome => outcome.unwrap(),
-        }
     }
 
     fn choose(&mut self, below: u64) -> u64 {
@@ -113,22 +105,20 @@ impl Worker {
             50..65 => {
                 let (Some(from), to) = (self.known(), self.name()) else { return };
                 let way = self.at("");
-                self.made(fs::rename(way.join(&from), way.join(&to)), ErrorKind::NotFound);
+                fs::rename(way.join(&from), way.join(&to)).unwrap();
                 let data = self.files.remove(&from).unwrap();
                 self.files.insert(to, data);
             }
             65..75 => {
                 let Some(name) = self.known() else { return };
-                let removed = fs::remove_file(self.at(&name));
-                self.made(removed, ErrorKind::NotFound);
+                fs::remove_file(self.at(&name)).unwrap();
                 self.files.remove(&name);
             }
             75..83 => {
                 let name = self.name();
                 let made = OpenOptions::new().write(true).create_new(true).open(self.at(&name));
                 let is_known = self.files.contains_key(&name);
-                let is_right = made.is_err() == is_known;
-                assert!(is_right || self.kind == Kind::Forgotten, "{name}: {made:?}");
+                assert_eq!(made.is_err(), is_known, "{name}: {made:?}");
                 self.files.entry(name).or_default();
             }
             83..90 => {
@@ -140,14 +130,17 @@ impl Worker {
             }
             90..95 => {
                 let name = format!("d{}", self.choose(1 << 40));
-                let made = fs::create_dir(self.at(&name));
-                self.made(made, ErrorKind::AlreadyExists);
+                match fs::create_dir(self.at(&name)) {
+                    Err(error)
+                        if self.kind == Kind::Forgotten
+                            && error.kind() == ErrorKind::AlreadyExists => {}
+                    made => made.unwrap(),
+                }
                 self.directories.push(name);
             }
             _ => {
                 let Some(name) = self.directories.pop() else { return };
-                let removed = fs::remove_dir(self.at(&name));
-                self.made(removed, ErrorKind::NotFound);
+                fs::remove_dir(self.at(&name)).unwrap();
             }
         }
     }

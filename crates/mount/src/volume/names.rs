@@ -538,11 +538,8 @@ impl Volume {
                 aside = Some((node, self.set_aside(asker, &to, new_name, node)?));
             }
         }
-        let moved = if self.is_kept() {
-            self.find(asker, &from, name)?
-        } else {
-            from.name(name).and_then(|number| self.nodes.by_number(number))
-        };
+        // A repetition is known by the object that has the new name.
+        let moved = self.find(asker, &from, name)?;
         let gone = replaced.as_deref().filter(|_| aside.is_none());
         let objects = (moved.as_deref(), gone);
         let renamed = self.rename_on_server(asker, (&from, name), (&to, new_name), objects);
