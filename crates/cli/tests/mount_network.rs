@@ -125,9 +125,10 @@ fn a_network_that_is_pulled_is_an_error_for_soft_mounts_alone() {
         workers.await_steps(30, &what);
         others.await_steps(10, &what);
         let mut passing = site.mount("passing", "hard,timeo=30");
-        let (text, file) = (format!("unsent {pull}\n"), passing.path("passing"));
+        let name = format!("passing{pull}");
+        let (text, file) = (format!("unsent {pull}\n"), passing.path(&name));
         let mut writer = waiting_writer(&text, &file);
-        let there = || site.place.share.join("passing").exists();
+        let there = || site.place.share.join(&name).exists();
         assert!(until(Instant::now(), there), "{what}: the file is not there");
         let begun = Instant::now();
         site.cable.pull(pull % 2 == 1);
@@ -151,7 +152,7 @@ fn a_network_that_is_pulled_is_an_error_for_soft_mounts_alone() {
         site.cable.plug();
         // The process of what was unmounted sends what it has, and ends.
         let status = ended(&mut passing.child, "the process of a mount that is gone");
-        let sent = fs::read_to_string(site.place.share.join("passing")).unwrap();
+        let sent = fs::read_to_string(site.place.share.join(&name)).unwrap();
         assert_eq!(sent, text, "{what}: {status}");
     }
     workers.await_steps(30, "after the last pull");

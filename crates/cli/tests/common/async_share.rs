@@ -69,7 +69,21 @@ impl Disk {
             assert!(begun.elapsed() < PATIENCE, "{error}");
             std::thread::sleep(Duration::from_millis(10));
         }
+        // A mount namespace that has just ended may have it mounted still; the next mount would share that, as it is.
+        while self.is_attached() {
+            assert!(begun.elapsed() < PATIENCE, "somebody else has the disk mounted");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         self.mount();
+    }
+
+    /// Whether a loop device has the image.
+    fn is_attached(&self) -> bool {
+        let has_image = |device: fs::DirEntry| {
+            let file = fs::read_to_string(device.path().join("loop/backing_file"));
+            file.is_ok_and(|file| Path::new(file.trim_end_matches('\n')) == self.image)
+        };
+        fs::read_dir("/sys/block").unwrap().flatten().any(has_image)
     }
 }
 
