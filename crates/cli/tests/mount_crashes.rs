@@ -1,4 +1,4 @@
-//! Process tests: what fsync, close and O_SYNC writes have promised on a mount with a journal (docs/mount.md) is
+//! Process tests: what fsync, close and `O_SYNC` writes have promised on a mount with a journal (docs/mount.md) is
 //! there after crashes of server and client, and when the journal's ring or its disk is full.
 //!
 //! `STEADFAST_CRASHES=N` is how often.
@@ -73,7 +73,7 @@ fn all_crash_together(count: usize) {
     let clients = Clients::new(&this, count);
     // The journals are on a disk that can lose something, too.
     let at = this.place.directory.path().canonicalize().unwrap().join("journals");
-    let disk = Disk::new(&this.place, "journals", &at);
+    let mut disk = Disk::new(&this.place, "journals", &at);
     let mount = |this: &Async, name: &str| {
         let options = format!("journal={},journal_size=64M", utf8(&at.join(name)));
         Mount::new(&this.place, this.server.as_ref().unwrap(), name, &options)

@@ -433,7 +433,9 @@ mod tests {
             let error = std::thread::scope(|scope| {
                 let lost = is_sent.then(|| scope.spawn(lose));
                 let outcome = scope.spawn(call).join().unwrap();
-                lost.map(|lost| lost.join().unwrap());
+                if let Some(lost) = lost {
+                    lost.join().unwrap();
+                }
                 outcome.unwrap_err()
             });
             assert!(is_lost(&error));

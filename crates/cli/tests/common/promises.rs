@@ -1,5 +1,5 @@
 //! Processes that write until what they write to is gone, and note on this host's own disk what was promised to
-//! them: what fsync, close or an O_SYNC write has returned for.
+//! them: what fsync, close or an `O_SYNC` write has returned for.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -41,7 +41,7 @@ pub fn write() {
         version += 1;
         let (file, number) = (version % FILES, version / FILES % BLOCKS);
         let path = at.join(format!("file{file}"));
-        if version % 7 == 0 {
+        if version.is_multiple_of(7) {
             // A name, by way of another one.
             let (from, to) = (at.join("new"), at.join(format!("name{version}")));
             fs::write(&from, block(version))?;
@@ -169,13 +169,12 @@ impl Notes {
             let what = words.next().unwrap();
             let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
             notes.last = notes.last.max(*numbers.last().unwrap());
-            match what {
-                "name" => notes.names.push(numbers[0]),
-                _ => {
-                    let block = notes.blocks.entry((numbers[0], numbers[1])).or_default();
-                    let version = if what == "done" { &mut block.0 } else { &mut block.1 };
-                    *version = numbers[2];
-                }
+            if what == "name" {
+                notes.names.push(numbers[0]);
+            } else {
+                let block = notes.blocks.entry((numbers[0], numbers[1])).or_default();
+                let version = if what == "done" { &mut block.0 } else { &mut block.1 };
+                *version = numbers[2];
             }
             notes.promises += usize::from(what != "try");
         }
