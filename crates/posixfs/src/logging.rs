@@ -203,6 +203,12 @@ pub(crate) fn before(attr: &Attr) -> Before {
     Before { ctime, mtime, ownership: Some(Ownership::of(attr)) }
 }
 
+/// What times an object had before a change that leaves its owner and mode.
+pub(crate) fn times_before(attr: &Attr) -> Before {
+    let Attr { ctime, mtime, .. } = *attr;
+    Before { ctime, mtime, ownership: None }
+}
+
 /// Where a gap begins that a change leaves in a file by what it puts at `start`.
 pub(crate) fn gap(before: &Attr, start: u64) -> Option<u64> {
     (before.size < start).then_some(before.size)

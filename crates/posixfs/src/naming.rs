@@ -450,11 +450,17 @@ impl Tree {
                 let place = place(dir, name);
                 effects.begin_call(caller, dir, None, Action::Remove { place, unlinked });
             }
+            let left = victim.node.as_ref().filter(|node| node.kind == FileKind::Regular);
+            let before = left.and_then(|node| node.attr().ok());
             self.assume(caller.cred)?;
             rustix::fs::unlinkat(&dir.path, name, flags).map_err(removal_error)?;
             let unlinked = self.bury(dir, &victim, &mut effects.targets);
             if let Some(unlinked) = unlinked {
                 effects.change.action = Action::Remove { place: place(dir, name), unlinked };
+                if let Some(left) = left.filter(|_| unlinked.is_left) {
+                    effects.change.before = before.as_ref().map(logging::times_before);
+                    effects.tell(unlinked.object, left.attr().ok());
+                }
             }
             effects.take(&dir.volume);
             Ok(())
@@ -634,6 +640,11 @@ impl Tree {
         }
         let _order = order_files([moved.as_ref(), victim.node.as_ref()]);
         self.note_place((from, from_name), (to, to_name))?;
+        let attr_at = |dir: &Node, name| {
+            let stat = attributes::stat_name(&dir.path, name).ok()?;
+            Some(attributes::attr(&stat, dir.volume.fsid))
+        };
+        let before = attr_at(from, from_name).filter(|_| effects.is_logged());
         self.assume(caller.cred)?;
         let renamed = rustix::fs::renameat(&from.path, from_name, &to.path, to_name);
         if let Err(errno) = renamed {
@@ -646,11 +657,11 @@ impl Tree {
         if let Action::Rename { victim, object, .. } = &mut effects.change.action {
             *victim = unlinked;
             // Where names are judged by what they are bound to, replay asks how many it has.
-            let object = *object;
-            if to.volume.kind == VolumeKind::Btrfs
-                && let Ok(stat) = attributes::stat_name(&to.path, to_name)
-            {
-                effects.tell(object, Some(attributes::attr(&stat, to.volume.fsid)));
+            let is_told = |kind| kind == FileKind::Regular || to.volume.kind == VolumeKind::Btrfs;
+            if let Some(before) = before.filter(|it| is_told(it.kind)) {
+                let object = *object;
+                effects.change.before = Some(logging::times_before(&before));
+                effects.tell(object, attr_at(to, to_name));
             }
         }
         if let Some(moved) = &moved
@@ -686,6 +697,7 @@ impl Tree {
             if Effects::notes_calls(&dir.volume, caller) && is_free(dir, name) {
                 effects.begin_call(caller, dir, None, action);
             }
+            let before = node.attr().ok();
             self.assume(caller.cred)?;
             let flags = AtFlags::EMPTY_PATH;
             match rustix::fs::linkat(&node.path, c"", &dir.path, name, flags) {
@@ -701,6 +713,7 @@ impl Tree {
             effects.change.action = action;
             effects.take(&dir.volume);
             if effects.is_logged() {
+                effects.change.before = before.as_ref().map(logging::times_before);
                 effects.tell(logging::key(&node), node.attr().ok());
             }
             also_flush(dir, Arc::clone(&node), &mut effects.targets);

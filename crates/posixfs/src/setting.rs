@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use rustix::time::ClockId;
-use steadfast_recovery::{Action, AttributesUnderWay, Before};
+use steadfast_recovery::{Action, AttributesUnderWay};
 use steadfast_sys::{file, process};
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
@@ -119,8 +119,7 @@ impl Tree {
         let mut gap = None;
         let mut times = None;
         let changed = self.ordered(&node, |node, before| {
-            let Attr { ctime, mtime, .. } = *before;
-            times = Some(Before { ctime, mtime, ownership: None });
+            times = Some(logging::times_before(before));
             gap = logging::gap(before, offset).filter(|_| !data.is_empty());
             let end = offset.checked_add(data.len() as u64);
             if end.is_none_or(|end| i64::try_from(end).is_err()) {

@@ -195,7 +195,7 @@ impl Ownership {
     }
 }
 
-/// What an object was just before a change of its data or attributes.
+/// What an object was just before a change of its data, attributes or names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
     /// When it had been changed last.
@@ -213,7 +213,7 @@ pub struct Change<'a> {
     pub action: Action<'a>,
     /// Attributes of the objects that it changed, just afterwards.
     pub after: SmallVec<[(ObjectKey, Attr); AFTER_MAX]>,
-    /// Of a change of one object's data or attributes: what it was just before.
+    /// Of a change of one object's data or attributes, or of the names of a file: what it was just before.
     pub before: Option<Before>,
     /// What else is known of an object that it made. Logs of earlier versions do not have it.
     pub made: Option<Box<Made>>,

@@ -296,7 +296,10 @@ impl History {
             Action::Write { object, .. }
             | Action::Attributes { object, .. }
             | Action::Acls { object, .. }
-            | Action::Touched { object, .. },
+            | Action::Touched { object, .. }
+            | Action::Link { object, .. }
+            | Action::Rename { object, .. }
+            | Action::Remove { unlinked: Unlinked { object, .. }, .. },
         ) = (&change.before, &change.action)
         {
             let after = change.attr_of(object).map(|attr| attr.ctime);

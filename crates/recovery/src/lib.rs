@@ -534,7 +534,7 @@ impl Replay {
         let stay = stay.into_iter().map(|object| (object, ConflictKind::AttributesStay));
         let came_back = came_back.into_iter().map(|object| (object, ConflictKind::AttributesBack));
         for (object, kind) in narrowed.chain(stay).chain(came_back) {
-            self.conflict_of(object, kind);
+            self.conflict_of(storage, object, kind);
         }
         Ok(std::mem::take(&mut self.report))
     }

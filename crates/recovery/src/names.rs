@@ -416,11 +416,27 @@ impl Replay {
     }
 
     /// Of an object, by a name of it if one is known.
-    pub(super) fn conflict_of(&mut self, object: ObjectKey, kind: ConflictKind) {
-        match self.index.wanting(&object).first().cloned() {
+    pub(super) fn conflict_of(
+        &mut self,
+        storage: &mut dyn Recoverable,
+        object: ObjectKey,
+        kind: ConflictKind,
+    ) {
+        match self.name_of(storage, &object) {
             Some(place) => self.conflict(&place, kind),
             None => self.report.unnamed.push((object, kind)),
         }
+    }
+
+    /// A name that an object has now, if the log knows one: a local process may have renamed it.
+    pub(super) fn name_of(
+        &self,
+        storage: &mut dyn Recoverable,
+        object: &ObjectKey,
+    ) -> Option<OwnedPlace> {
+        let mut names = self.index.wanting(object).iter();
+        let is_its = |place: &&OwnedPlace| matches!(storage.bound(&place.borrowed()), Ok(Some((bound, _))) if bound == *object);
+        names.find(is_its).cloned()
     }
 
     pub(super) fn conflict(&mut self, place: &OwnedPlace, kind: ConflictKind) {

@@ -6,6 +6,7 @@ mod begun;
 mod disk;
 mod histories;
 mod local;
+mod local_names;
 mod strangers;
 mod under_way;
 

@@ -195,7 +195,7 @@ impl Replay {
         versions.sort_by_key(|(object, _)| *object);
         for (object, version) in versions {
             let Some((kept, name)) = &version.kept else {
-                self.conflict_of(object, version.kind());
+                self.conflict_of(storage, object, version.kind());
                 continue;
             };
             let at = OwnedPlace { dir: kept.dir, name: name.clone() };
@@ -212,8 +212,7 @@ impl Replay {
                 continue;
             }
             // Without a known name of the file, that of what is kept of it.
-            let place = self.index.wanting(&object).first().cloned();
-            let OwnedPlace { dir, name } = place.unwrap_or(at);
+            let OwnedPlace { dir, name } = self.name_of(storage, &object).unwrap_or(at);
             self.report.conflicts.push(Conflict { dir, name, kind: version.kind() });
         }
         Ok(())

@@ -5,19 +5,19 @@ use super::*;
 /// One step: what, and two numbers.
 type LocalStep = (u8, u8, u8);
 
-const FILE: u64 = 1000;
+pub(super) const FILE: u64 = 1000;
 const NAME: &[u8] = b"file";
 
 /// A file that clients and local processes change, one after the other.
-struct Shared {
-    disk: Disk,
+pub(super) struct Shared {
+    pub(super) disk: Disk,
     /// With the time marks.
-    records: Vec<Vec<u8>>,
+    pub(super) records: Vec<Vec<u8>>,
     /// What the operations have made of it, as if there were no local process.
     acknowledged: Vec<u8>,
 }
 
-fn data_of(disk: &Disk, object: &ObjectKey) -> Vec<u8> {
+pub(super) fn data_of(disk: &Disk, object: &ObjectKey) -> Vec<u8> {
     match disk.nodes.get(object).map(|node| &node.body) {
         Some(Body::Data(data)) => data.clone(),
         _ => panic!("no file"),
@@ -25,14 +25,14 @@ fn data_of(disk: &Disk, object: &ObjectKey) -> Vec<u8> {
 }
 
 /// What is kept beside the file: the names, and the data.
-fn kept(disk: &Disk) -> Vec<(String, Vec<u8>)> {
+pub(super) fn kept(disk: &Disk) -> Vec<(String, Vec<u8>)> {
     let names = disk.names_of(&key(0)).unwrap();
     let kept = names.iter().filter(|(name, _)| name.starts_with(ASIDE_PREFIX));
     kept.map(|(name, to)| (String::from_utf8(name.clone()).unwrap(), data_of(disk, to))).collect()
 }
 
 impl Shared {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut disk = Disk::new();
         disk.clock = 1000;
         disk.add(key(FILE), FileKind::Regular);
@@ -43,7 +43,7 @@ impl Shared {
         Self { disk, records: vec![], acknowledged: vec![b'.'; 12] }
     }
 
-    fn write(&mut self, offset: usize, byte: u8) {
+    pub(super) fn write(&mut self, offset: usize, byte: u8) {
         self.disk.clock += 1;
         let Attr { ctime, mtime, .. } = self.disk.attr(&key(FILE)).unwrap();
         let before = Some(Before { ctime, mtime, ownership: None });
@@ -68,19 +68,19 @@ impl Shared {
         self.records.push(record(&change));
     }
 
-    fn mark(&mut self) {
+    pub(super) fn mark(&mut self) {
         self.disk.clock += 1;
         let before = time(self.disk.clock);
         self.records.push(record(&Change::new(Action::Moment { before })));
     }
 
-    fn change_locally(&mut self, offset: usize, byte: u8) {
+    pub(super) fn change_locally(&mut self, offset: usize, byte: u8) {
         self.write_locally(offset, byte);
         self.disk.touch(&key(FILE), true);
     }
 
     /// As who sets the mtime back.
-    fn write_locally(&mut self, offset: usize, byte: u8) {
+    pub(super) fn write_locally(&mut self, offset: usize, byte: u8) {
         self.disk.clock += 1;
         let Attr { size, mtime, .. } = self.disk.nodes[&key(FILE)].attr;
         self.disk.put(&key(FILE), offset.min(size as usize), &[byte; 2]);
@@ -89,7 +89,7 @@ impl Shared {
     }
 
     /// Replays after a crash that took nothing: all of it had been flushed.
-    fn replay(&mut self, started: Option<Time>, cuts: &[usize]) -> Report {
+    pub(super) fn replay(&mut self, started: Option<Time>, cuts: &[usize]) -> Report {
         let mut observed = None;
         let by = || Replay::default().on_machine_started(started);
         self.disk.clock = 1_000_000;
@@ -732,6 +732,8 @@ fn a_change_in_steps_that_a_crash_cut_short_is_no_local_one() {
     shared.write(4, b'b');
     shared.mark();
     shared.disk.nodes = nodes;
+    // Of the first write the times had reached the disk, and not yet the data.
+    shared.disk.put(&object, 0, b"...");
     let report = shared.replay(None, &[]);
     assert_eq!(data_of(&shared.disk, &object), shared.acknowledged);
     assert_eq!((report.conflicts, kept(&shared.disk)), (vec![], vec![]));

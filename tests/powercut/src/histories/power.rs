@@ -194,17 +194,21 @@ fn one(
     }
     let began = if index == 0 { Began::BeforeTheCut } else { Began::Now };
     places.start_machine(shape.seed, index + 1, began)?;
+    let under_way = moment.under_way.iter().map(|number| {
+        format!("#{number} {}", moment.action(*number).map(ToString::to_string).unwrap_or_default())
+    });
     let mut head = format!(
         "--histories --fs {}{} --seed {}: power cut {index} at event {}, {survival:?}, {} operations \
-         acknowledged, then {then:?}",
+         acknowledged, under way: [{}], then {then:?}",
         shape.file_system,
         shape.log_words(),
         shape.seed,
         moment.point,
-        moment.acknowledged.len()
+        moment.acknowledged.len(),
+        under_way.collect::<Vec<_>>().join("; ")
     );
     if let Then::Power(second) = then {
-        return again(stage, recording, moment, images, second, &head, tally);
+        return again(stage, recording, moment, images, (second, began), &head, tally);
     }
     let (mounted, is_repaired) = match mount(stage, recording) {
         Ok(mounted) => mounted,
@@ -414,7 +418,7 @@ fn again(
     recording: &Recording,
     moment: &Moment<'_>,
     images: Vec<Image>,
-    second: Second,
+    (second, began): (Second, Began),
     head: &str,
     tally: &mut Tally,
 ) -> Result<()> {
@@ -513,7 +517,8 @@ fn again(
             continue;
         };
         tally.repaired += usize::from(is_repaired);
-        let then = (Then::Start, Began::Now, said);
+        // What the first start was free to undo stays undone.
+        let then = (Then::Start, began, said);
         let findings = started(stage, &next, &later, then, &mut head, &mut random);
         let findings = findings.unwrap_or_else(|error| not_started(&error));
         for mounted in mounted.into_iter().rev() {
