@@ -79,7 +79,7 @@ impl Disk {
             std::thread::sleep(Duration::from_millis(10));
         }
         if self.is_attached() {
-            let copy = self.image.with_added_extension("copy");
+            let copy = PathBuf::from(format!("{}.copy", utf8(&self.image)));
             run("cp", &["--sparse=always", utf8(&self.image), utf8(&copy)]);
             fs::remove_file(&self.image).unwrap();
             self.image = copy;
