@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -96,7 +96,12 @@ impl Mount {
             std::thread::sleep(Duration::from_millis(10));
         }
         while self.child.try_wait().unwrap().is_none() {
-            assert!(begun.elapsed() < PATIENCE, "the process stays");
+            let others = || other_users(&self.at);
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "the process stays; it is mounted for {:?}",
+                others()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -116,6 +121,16 @@ impl Drop for Mount {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Processes in whose mount namespaces something is mounted at a directory: a mount lasts as long as one of these.
+fn other_users(at: &Path) -> Vec<String> {
+    let has_it = |process: &fs::DirEntry| {
+        let mounts = fs::read_to_string(process.path().join("mountinfo")).unwrap_or_default();
+        mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+    };
+    let name = |process: fs::DirEntry| fs::read_to_string(process.path().join("comm")).ok();
+    fs::read_dir("/proc").unwrap().flatten().filter(has_it).filter_map(name).collect()
 }
 
 /// Serves the share of a place.
