@@ -24,12 +24,16 @@ const PACKAGES: &[&str] = &[
     "mandoc",
     // exportfs, which the import of exports(5) is held against.
     "nfs-kernel-server",
+    // The other server that mounts with a journal are tried with.
+    "nfs-ganesha",
+    "nfs-ganesha-vfs",
+    "rpcbind",
     // promtool, which reads metrics and alerts as Prometheus does.
     "prometheus",
 ];
 
 /// Services of these packages, which nobody wants to run for tests.
-const SERVICES: &[&str] = &["nfs-server", "prometheus", "rpcbind"];
+const SERVICES: &[&str] = &["nfs-ganesha", "nfs-server", "prometheus", "rpcbind"];
 
 /// Time for each fuzz target here; longer runs are `fuzz/run.sh`'s.
 const FUZZ_SECONDS: u32 = 5;
