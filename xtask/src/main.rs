@@ -20,6 +20,7 @@ mod svg;
 mod test;
 mod tidy;
 mod uml;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ type Command = fn(&[String]) -> anyhow::Result<()>;
 const COMMANDS: &[(&str, &str, Command)] = &[
     ("test", "everything CI runs; installs the Debian packages it needs", test::run),
     ("kernel-client", "the real Linux NFS client against a server", kernel_client::run),
+    ("watch", "what watch captures beside the kernel client's own counts", watch::run),
     ("peers", "calls, latency and CPU beside nfs-ganesha", peers::run),
     ("durability", "what the intent log costs and gains, into docs/durability.md", durability::run),
     (
