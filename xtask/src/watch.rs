@@ -86,6 +86,37 @@ impl Options {
     }
 }
 
+/// Where a run with a guest and nfs-ganesha works.
+pub(crate) struct Site {
+    /// The workspace.
+    pub(crate) root: PathBuf,
+    /// `steadfast`.
+    pub(crate) program: PathBuf,
+    /// For logs, the share, and what host and guest tell each other.
+    pub(crate) directory: PathBuf,
+}
+
+impl Site {
+    /// Installs what is needed, and builds the program unless there is one already.
+    pub(crate) fn prepare(command: &str, program: Option<PathBuf>) -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("xtask is not inside the workspace")?;
+        packages::ensure(PACKAGES)?;
+        packages::ensure_guest_modules()?;
+        let program = match program {
+            Some(program) => std::path::absolute(program)?,
+            None => crate::kernel_client::build_steadfast(root)?,
+        };
+        let directory = root.join(format!("target/{command}/{}", std::process::id()));
+        for part in ["run/rpcbind", "run/ganesha", "var/ganesha", "export"] {
+            std::fs::create_dir_all(directory.join(part))?;
+        }
+        println!("logs: {}", directory.display());
+        Ok(Self { root: root.to_owned(), program, directory })
+    }
+}
+
 /// The short form, for CI.
 pub(crate) fn short() -> Result<()> {
     run(&["--short".to_owned()])
@@ -94,27 +125,14 @@ pub(crate) fn short() -> Result<()> {
 /// Runs the command with the arguments that follow its name.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("xtask is not inside the workspace")?;
-    packages::ensure(PACKAGES)?;
-    packages::ensure_guest_modules()?;
-    let program = match &options.program {
-        Some(program) => std::path::absolute(program)?,
-        None => crate::kernel_client::build_steadfast(root)?,
-    };
-    let directory = root.join(format!("target/watch/{}", std::process::id()));
-    for part in ["run/rpcbind", "run/ganesha", "var/ganesha", "export"] {
-        std::fs::create_dir_all(directory.join(part))?;
-    }
-    println!("logs and recorded packets: {}", directory.display());
+    let site = Site::prepare("watch", options.program.clone())?;
+    let Site { root, program, directory } = &site;
     let mut janitor = Janitor::start()?;
     let namespace = Namespace::create(&mut janitor)?;
-    let _server = start_ganesha(&namespace, &directory)?;
+    let _server = start_ganesha(&namespace, directory)?;
     let mut is_equal = true;
     for version in &options.versions {
-        let run =
-            Run { namespace: &namespace, root, program: &program, version, directory: &directory };
+        let run = Run { namespace: &namespace, root, program, version, directory };
         let comparison = run.run(options.files).with_context(|| format!("NFS {version}"))?;
         print!("{comparison}");
         is_equal &= comparison.agrees();
@@ -126,7 +144,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 }
 
 /// Ends its process when dropped.
-struct Ended(Child);
+pub(crate) struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -137,7 +155,7 @@ impl Drop for Ended {
 }
 
 /// Starts nfs-ganesha, with rpcbind, in the namespace; the janitor ends what is left of it.
-fn start_ganesha(namespace: &Namespace, directory: &Path) -> Result<Ended> {
+pub(crate) fn start_ganesha(namespace: &Namespace, directory: &Path) -> Result<Ended> {
     if !namespace.has_own_mounts() {
         bail!("nfs-ganesha needs a /run of its own: mount --bind DIR DIR before chroot DIR");
     }
