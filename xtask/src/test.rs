@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo_tests, kernel_client, packages, powercut, tidy};
+use crate::{cargo_tests, kernel_client, packages, powercut, tidy, watch};
 
 /// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
 /// those of the kernel-client suite.
@@ -54,6 +54,7 @@ const STEPS: &[Step] = &[
     ("kernel client, NFSv4.1", kernel_nfs4),
     ("kernel client, NFSv4.0", kernel_nfs40),
     ("kernel client, NFSv4.2", kernel_nfs42),
+    ("watch beside a client", watch::short),
     ("power cuts, 200", powercut::short),
 ];
 
