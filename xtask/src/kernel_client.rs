@@ -229,6 +229,11 @@ fn prepare(options: &Options) -> Result<()> {
     packages::ensure_guest_modules()
 }
 
+/// Builds the server as the suite runs it and returns its path.
+pub(crate) fn build_steadfast(root: &Path) -> Result<PathBuf> {
+    build(root, &["--profile", "checks", "--package", "steadfast"], "steadfast")
+}
+
 /// Builds one program with cargo and returns its path.
 fn build(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -288,9 +293,7 @@ impl<'a> Suite<'a> {
         let storage = Storage::create(directory, options.filesystem, janitor)?;
         let namespace = Namespace::create(janitor)?;
         let binary = match options.server {
-            server::Kind::Steadfast => {
-                build(root, &["--profile", "checks", "--package", "steadfast"], "steadfast")?
-            }
+            server::Kind::Steadfast => build_steadfast(root)?,
             server::Kind::Ganesha => PathBuf::from("ganesha.nfsd"),
         };
         let mut server = Server::new(options.server, binary, directory, &storage, options)?;

@@ -6,6 +6,7 @@
 
 mod bench_shares;
 mod cargo_tests;
+mod doctor;
 mod durability;
 mod isolation;
 mod kernel_client;
@@ -20,6 +21,7 @@ mod svg;
 mod test;
 mod tidy;
 mod uml;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,8 @@ type Command = fn(&[String]) -> anyhow::Result<()>;
 const COMMANDS: &[(&str, &str, Command)] = &[
     ("test", "everything CI runs; installs the Debian packages it needs", test::run),
     ("kernel-client", "the real Linux NFS client against a server", kernel_client::run),
+    ("watch", "what watch captures beside the kernel client's own counts", watch::run),
+    ("doctor", "what doctor finds on the kernel client with nfs-ganesha", doctor::run),
     ("peers", "calls, latency and CPU beside nfs-ganesha", peers::run),
     ("durability", "what the intent log costs and gains, into docs/durability.md", durability::run),
     (

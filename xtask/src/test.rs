@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo_tests, kernel_client, packages, powercut, tidy};
+use crate::{cargo_tests, kernel_client, packages, powercut, tidy, watch};
 
 /// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
 /// those of the kernel-client suite.
@@ -24,12 +24,16 @@ const PACKAGES: &[&str] = &[
     "mandoc",
     // exportfs, which the import of exports(5) is held against.
     "nfs-kernel-server",
+    // The other server that mounts with a journal are tried with.
+    "nfs-ganesha",
+    "nfs-ganesha-vfs",
+    "rpcbind",
     // promtool, which reads metrics and alerts as Prometheus does.
     "prometheus",
 ];
 
 /// Services of these packages, which nobody wants to run for tests.
-const SERVICES: &[&str] = &["nfs-server", "prometheus", "rpcbind"];
+const SERVICES: &[&str] = &["nfs-ganesha", "nfs-server", "prometheus", "rpcbind"];
 
 /// Time for each fuzz target here; longer runs are `fuzz/run.sh`'s.
 const FUZZ_SECONDS: u32 = 5;
@@ -50,6 +54,7 @@ const STEPS: &[Step] = &[
     ("kernel client, NFSv4.1", kernel_nfs4),
     ("kernel client, NFSv4.0", kernel_nfs40),
     ("kernel client, NFSv4.2", kernel_nfs42),
+    ("watch beside a client", watch::short),
     ("power cuts, 200", powercut::short),
 ];
 

@@ -242,13 +242,14 @@ fn without_a_journal_an_async_share_loses() {
     let mut this = Async::new();
     let server = this.server.as_ref().unwrap();
     let mount = Mount::new(&this.place, server, "mount", "");
-    fs::write(mount.path("file"), "synced").unwrap();
-    let file = File::open(mount.path("file")).unwrap();
-    file.sync_all().unwrap();
-    drop(file);
-    this.crash(true);
-    let lost = fs::read(this.place.share.join("file")).unwrap_err();
-    assert_eq!(lost.kind(), ErrorKind::NotFound);
+    // Once in a while the server has written its log when it is killed, though nobody has waited for that.
+    let loses = |name: String| {
+        fs::write(mount.path(&name), "synced").unwrap();
+        File::open(mount.path(&name)).unwrap().sync_all().unwrap();
+        this.crash(true);
+        !this.place.share.join(&name).exists()
+    };
+    assert!((0..20).map(|attempt| format!("file{attempt}")).any(loses), "nothing was ever lost");
     drop(mount);
 }
 

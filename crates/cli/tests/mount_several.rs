@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use common::async_share::Async;
@@ -41,4 +43,27 @@ fn what_one_mount_has_changed_another_one_sees() {
         let (is, wanted) = (contents(&this.place.share.join(name)), contents(ideal));
         assert!(is == wanted, "{}: {:?} {:?}", name.display(), is.keys(), wanted.keys());
     }
+}
+
+/// Of several clients that claim a file by the same rename one succeeds, as none of them has sent it twice.
+#[test]
+fn a_rename_that_another_client_has_made_is_an_error() {
+    let Some(_turn) = turn() else { return };
+    let this = Async::new();
+    let server = this.server.as_ref().unwrap();
+    let plain = |name| Mount::new(&this.place, server, name, "acregmax=60,acdirmax=60");
+    let mounts = [this.mount("acregmax=60,acdirmax=60"), plain("plain")];
+    let [here, there] = [0, 1].map(|at| this.place.share.join(format!("claimed{at}")));
+    for (mount, claimed) in mounts.iter().zip([&here, &there]) {
+        let [from, to] = ["new", "taken"].map(|name| mount.path(name));
+        fs::write(&from, "claimed").unwrap();
+        // The other client is quicker.
+        fs::rename(this.place.share.join("new"), this.place.share.join("taken")).unwrap();
+        let error = fs::rename(&from, &to).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert_eq!(fs::read(&to).unwrap(), b"claimed");
+        fs::rename(&to, mount.path(claimed.file_name().unwrap().to_str().unwrap())).unwrap();
+        assert_eq!(fs::read(claimed).unwrap(), b"claimed");
+    }
+    mounts.into_iter().for_each(Mount::unmount);
 }

@@ -369,10 +369,15 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.run(request, move |volume, who| {
+        let answer = move |volume: &Volume, who| {
             let opened = volume.opendir(&volume.asker(who), number.0);
             answer!(opened, reply, file => reply.opened(FileHandle(file), FopenFlags::empty()));
-        });
+        };
+        if number == INodeNo::ROOT {
+            self.run_prompt(request, answer);
+        } else {
+            self.run(request, answer);
+        }
     }
 
     fn readdir(
@@ -433,8 +438,8 @@ impl Filesystem for Adapter {
 
     /// Changes of names are stable on the server before they are acknowledged.
     fn fsyncdir(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.run(request, move |volume, _| {
-            answer!(volume.sync_names(), reply, () => reply.ok());
+        self.run(request, move |volume, who| {
+            answer!(volume.sync_names(&volume.asker(who)), reply, () => reply.ok());
         });
     }
 

@@ -426,10 +426,10 @@ impl Journaling {
         }
     }
 
-    /// Whether there is so little room that everything should be committed.
+    /// Whether everything should be committed, as there is little room, or nothing but the server keeps it.
     pub(crate) fn is_pressed(&self) -> bool {
         let status = self.journal.status();
-        status.used_bytes > pressed_from(status.ring_bytes)
+        !self.is_kept() || status.used_bytes > pressed_from(status.ring_bytes)
     }
 
     /// Looks after the journal until its mount ends.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use parking_lot::Mutex;
-use steadfast_client::{ClientError, Identity, NfsStat3, RecoveryStatus};
+use steadfast_client::{ClientError, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
 use steadfast_journal::{Change, Outcome, Sequence, Settled};
 
 use crate::held::Verifier;
@@ -17,7 +17,7 @@ use crate::journaling::{Journaling, NotTaken};
 use crate::node::{Node, Nodes, ROOT};
 use crate::recovery::{Fate, Recovery};
 use crate::server::Server;
-use crate::transport::Patience;
+use crate::transport::{Patience, is_lost};
 use crate::write_back::WriteBack;
 
 /// How often it is looked whether changes are stable.
@@ -98,6 +98,7 @@ impl Keeping {
         let weak = Arc::downgrade(&keeping);
         let run = move || {
             let mut looked = Instant::now();
+            let mut has_told = false;
             loop {
                 thread::sleep(LOOK);
                 let Some(keeping) = weak.upgrade() else { return };
@@ -106,9 +107,16 @@ impl Keeping {
                     continue;
                 }
                 looked = Instant::now();
+                // Always after the ring's failure: what it had promised is the server's alone then.
                 let is_pressed = is_urgent || keeping.journaling.is_pressed();
-                if let Err(ClientError::Closed) = keeping.settle(is_pressed) {
-                    return;
+                match keeping.settle(is_pressed, (Patience::default(), looked)) {
+                    Err(ClientError::Closed) => return,
+                    Err(error) => {
+                        if !std::mem::replace(&mut has_told, true) {
+                            tracing::warn!(%error, "it is not known what is stable on the server");
+                        }
+                    }
+                    Ok(_) => has_told = false,
                 }
             }
         };
@@ -116,8 +124,8 @@ impl Keeping {
         Ok(keeping)
     }
 
-    /// Appends the record of a change, which is to be sent after that. `None`: the journal has failed, and
-    /// [`Keeping::make_stable`] is to be called after the change.
+    /// Appends the record of a change, which is to be sent after that. `None`: the journal takes no records any
+    /// more, and [`Keeping::make_stable`] is to be called after the change.
     pub(crate) fn begin(
         &self,
         path: &[u8],
@@ -231,22 +239,38 @@ impl Keeping {
         self.recovery.fate(begun.record, begun.finished, patience, since)
     }
 
-    /// Makes a change stable that has no record, and was sent when the server had this verifier.
+    /// Makes a change stable that has no record, and was sent when the server had this verifier. False: the server
+    /// has lost what it had acknowledged since then, and perhaps this change.
     pub(crate) fn make_stable(
         &self,
-        node: &Node,
-        identity: &Identity,
+        (node, identity): (&Node, &Identity),
         sent_under: Option<Verifier>,
-    ) -> Result<(), ClientError> {
+        waiting: (Patience, Instant),
+    ) -> Result<bool, ClientError> {
         if !self.recovery.is_async() {
-            return Ok(());
+            return Ok(true);
         }
-        match self.synced(node, identity)? {
-            Some(verifier) if Some(verifier) != sent_under => {
-                Err(io::Error::other("the server has lost what it acknowledged").into())
+        let (patience, _) = waiting;
+        match self.synced(node, identity, waiting) {
+            Ok(verifier) if verifier.is_none() || verifier == sent_under => Ok(true),
+            Ok(_) => {
+                // If it has lost something without a new connection, this tells.
+                let ask = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(&node.handle());
+                if let Ok(status) = self.server.call(identity, patience, ask) {
+                    self.recovery.told(status);
+                }
+                Ok(false)
             }
-            _ => Ok(()),
+            Err(error) if is_lost(&error) => Ok(false),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Waits while the server lacks what it had acknowledged, and a little.
+    pub(crate) fn wait(&self, patience: Patience, since: Instant) -> Result<(), ClientError> {
+        thread::sleep(LOOK);
+        self.recovery.wait(patience, since)?;
+        patience.end(since).map_or(Ok(()), Err)
     }
 
     /// The server's verifier, as it was told last.
@@ -255,14 +279,24 @@ impl Keeping {
     }
 
     /// All changes of names so far survive a crash of this host, or of the server, from now on.
-    pub(crate) fn sync(&self) -> Result<(), ClientError> {
-        if self.recovery.is_async() && !self.journaling.make_stable(self.journaling.last()) {
-            self.settle(true)?;
-            if !self.unstable.lock().is_empty() {
-                return Err(io::Error::other("it is not known what is stable on the server").into());
-            }
+    ///
+    /// # Errors
+    /// When the server cannot make them stable, or the waiting has an end.
+    pub(crate) fn sync(&self, waiting: (Patience, Instant)) -> Result<(), ClientError> {
+        if !self.recovery.is_async() || self.journaling.make_stable(self.journaling.last()) {
+            return Ok(());
         }
-        Ok(())
+        loop {
+            match self.settle(true, waiting) {
+                Ok(true) => return Ok(()),
+                // A recovery makes what was lost again, and stable.
+                Ok(false) => {}
+                Err(error) if is_lost(&error) => {}
+                Err(error) => return Err(error),
+            }
+            let (patience, since) = waiting;
+            self.wait(patience, since)?;
+        }
     }
 
     /// Has all changes so far made stable soon, without waiting for it.
@@ -273,8 +307,13 @@ impl Keeping {
     }
 
     /// SYNC, with the server's verifier. `None`: the file system cannot be flushed as a whole.
-    fn synced(&self, node: &Node, identity: &Identity) -> Result<Option<Verifier>, ClientError> {
-        match self.write_back.sync_file_system(node, identity) {
+    fn synced(
+        &self,
+        node: &Node,
+        identity: &Identity,
+        waiting: (Patience, Instant),
+    ) -> Result<Option<Verifier>, ClientError> {
+        match self.write_back.sync_file_system(node, identity, waiting) {
             Ok(verifier) => Ok(Some(verifier)),
             Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
                 if !self.has_told.swap(true, Ordering::Relaxed) {
@@ -289,41 +328,59 @@ impl Keeping {
         }
     }
 
-    /// Has those leave that are stable; if it is urgent, all are made stable.
-    fn settle(&self, is_urgent: bool) -> Result<(), ClientError> {
+    /// Has those leave that are stable; if it is urgent, all are made stable. False: the server may have lost some
+    /// of them.
+    ///
+    /// # Errors
+    /// The first one; the other file systems are asked nevertheless.
+    fn settle(&self, is_urgent: bool, waiting: (Patience, Instant)) -> Result<bool, ClientError> {
         let file_systems: Vec<u64> = self.unstable.lock().keys().copied().collect();
+        let mut outcome = Ok(true);
         for file_system in file_systems {
-            let outcome = self.settle_one(file_system, is_urgent);
-            match outcome {
-                Ok(()) => {}
-                Err(ClientError::Closed) => return Err(ClientError::Closed),
-                Err(error) => {
-                    tracing::warn!(%error, "it is not known what is stable on the server");
-                }
+            match (self.settle_one(file_system, is_urgent, waiting), &mut outcome) {
+                (Err(ClientError::Closed), _) => return Err(ClientError::Closed),
+                (Err(error), Ok(_)) => outcome = Err(error),
+                (Ok(had_all), Ok(all)) => *all &= had_all,
+                (_, Err(_)) => {}
             }
         }
-        Ok(())
+        outcome
     }
 
-    fn settle_one(&self, file_system: u64, is_urgent: bool) -> Result<(), ClientError> {
+    fn settle_one(
+        &self,
+        file_system: u64,
+        is_urgent: bool,
+        (patience, asked_since): (Patience, Instant),
+    ) -> Result<bool, ClientError> {
         // Who comes second finds fewer records, and must not take those that came meanwhile for them.
-        let _settling = self.settling.lock();
+        let _settling = loop {
+            if let Some(settling) = self.settling.try_lock_for(patience.nap()) {
+                break settling;
+            }
+            if let Some(error) = patience.end(asked_since) {
+                return Err(error);
+            }
+        };
         let (node, identity, count, since) = {
             let unstable = self.unstable.lock();
-            let Some(one) = unstable.get(&file_system) else { return Ok(()) };
+            let Some(one) = unstable.get(&file_system) else { return Ok(true) };
             (Arc::clone(&one.node), one.identity.clone(), one.records.len(), one.since)
         };
-        let patience = Patience::default();
         let asked =
             self.server.call(&identity, patience, |nfs| nfs.recovery_status(&node.handle()));
         let status = match asked {
             Ok(status) => status,
             Err(error) if is_gone(&error) => {
                 // It was removed. Another object of the file system will do.
-                if let Some(one) = self.unstable.lock().get_mut(&file_system) {
-                    one.node = self.root_of(file_system, &node);
+                let other = self.root_of(file_system, &node);
+                if Arc::ptr_eq(&other, &node) {
+                    return Err(error);
                 }
-                return Ok(());
+                if let Some(one) = self.unstable.lock().get_mut(&file_system) {
+                    one.node = other;
+                }
+                return Ok(false);
             }
             Err(error) => return Err(error),
         };
@@ -332,17 +389,17 @@ impl Keeping {
         let is_async = status.is_async || self.recovery.is_async();
         if is_async {
             if !is_urgent && since.elapsed() < SYNC_AFTER {
-                return Ok(());
+                return Ok(true);
             }
             // If it cannot be flushed, there is nothing better than to let them go.
-            if let Some(told) = self.synced(&node, &identity)? {
+            if let Some(told) = self.synced(&node, &identity, (patience, asked_since))? {
                 verifier = told;
                 self.recovery.told(RecoveryStatus { verifier, ..status });
             }
         }
         self.write_back.forget_all_removed();
         let mut unstable = self.unstable.lock();
-        let Some(one) = unstable.get_mut(&file_system) else { return Ok(()) };
+        let Some(one) = unstable.get_mut(&file_system) else { return Ok(true) };
         // What came meanwhile may not be stable.
         let asked: Vec<_> = one.records.drain(..count.min(one.records.len())).collect();
         if one.records.is_empty() {
@@ -354,12 +411,13 @@ impl Keeping {
         drop(unstable);
         // What an `async` share acknowledged under another verifier may be lost: the recovery settles that.
         let is_had = |one: &&(Sequence, Option<Verifier>)| !is_async || one.1 == Some(verifier);
-        let settled = asked.iter().filter(is_had).map(|(record, _)| *record).collect();
+        let settled: Vec<_> = asked.iter().filter(is_had).map(|(record, _)| *record).collect();
+        let had_all = settled.len() == asked.len();
         self.journaling.settle_later(settled);
         if is_last && !status.is_async {
             self.recovery.note_synchronous();
         }
-        Ok(())
+        Ok(had_all)
     }
 
     /// The share's root, if it is on this file system; otherwise the object that was asked about.
@@ -374,7 +432,7 @@ impl Keeping {
         let since = Instant::now();
         loop {
             // What failed is told, and tried again.
-            let _ = self.settle(true);
+            let _ = self.settle(true, (Patience::default(), since));
             let left = self.unstable.lock().values().map(|one| one.records.len()).sum();
             if left == 0 || since.elapsed() >= time {
                 return left;

@@ -19,6 +19,7 @@ mod attribute_cache;
 mod connect;
 mod errors;
 mod fuse;
+mod guard;
 mod held;
 mod journaling;
 mod keeping;
@@ -40,6 +41,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::mpsc::Receiver;
@@ -49,6 +51,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fuser::{Config, Session, SessionACL};
 
 pub use connect::{ConnectError, Connected, Specification, connect};
+pub use guard::guard;
 pub use options::{CacheTimes, JournalSync, OptionError, Options};
 pub use replay::{Conflict, ReplayError, Report, replay_journal};
 
@@ -166,6 +169,19 @@ impl Mounted {
     /// What unmounts from another thread, when a signal says so.
     pub fn unmounter(&self) -> Unmounter {
         Unmounter { place: self.place.clone() }
+    }
+
+    /// Starts a process that ends the connection to the kernel when this one has died. The command has to call
+    /// [`guard()`]. To be called by the thread that serves. A mount works without that, too.
+    pub fn guard_with(&self, command: Command) {
+        let Some((_, minor)) = self.place.device else { return };
+        match guard::start(command, minor) {
+            Ok(guard) => {
+                tracing::debug!(pid = guard.id(), "a process looks after the mount");
+                guard::watch(guard);
+            }
+            Err(error) => tracing::info!(%error, "{}", guard::UNGUARDED),
+        }
     }
 
     /// Answers the kernel until the share is unmounted, then writes back what is left: with `hard` as

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use steadfast_client::{ClientError, Identity, Nfs3Client, NfsStat3};
 
 use crate::recovery::Recovery;
-use crate::transport::{Caller, Link, Patience, is_lost};
+use crate::transport::{Caller, Link, Patience, Repeats, is_lost};
 
 /// How long is waited after JUKEBOX: at first, and at most.
 const LATER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -32,10 +32,21 @@ impl Server {
         patience: Patience,
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
+        self.call_telling(identity, patience, &Repeats::default(), calls)
+    }
+
+    /// As [`Server::call`], for a change: it is noted whether an answer may be that to a repetition.
+    pub(crate) fn call_telling<T>(
+        &self,
+        identity: &Identity,
+        patience: Patience,
+        repeats: &Repeats,
+        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
         let since = Instant::now();
         let patience = self.patience(patience, since);
         loop {
-            match self.call_once(identity, patience, &calls) {
+            match self.call_after(self.link.losses(), identity, patience, repeats, &calls) {
                 Err(error) if is_lost(&error) => {
                     let recovery = self.recovery.get().ok_or(ClientError::Closed)?;
                     recovery.wait(patience, since)?;
@@ -53,18 +64,20 @@ impl Server {
         patience: Patience,
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        self.attempt(identity, patience, (self.link.losses(), false), calls)
+        self.call_after(self.link.losses(), identity, patience, &Repeats::default(), calls)
     }
 
-    /// As [`Server::call_once`], for a caller that knows of so many losses ([`Link::losses`]).
+    /// As [`Server::call_once`], for a caller that knows of so many losses ([`Link::losses`]), and a change as in
+    /// [`Server::call_telling`].
     pub(crate) fn call_after<T>(
         &self,
         losses: u64,
         identity: &Identity,
         patience: Patience,
+        repeats: &Repeats,
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        self.attempt(identity, patience, (losses, false), calls)
+        self.attempt(identity, patience, (losses, false, repeats), calls)
     }
 
     /// As [`Server::call_after`], while calls of others are held.
@@ -75,7 +88,7 @@ impl Server {
         patience: Patience,
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        self.attempt(identity, patience, (losses, true), calls)
+        self.attempt(identity, patience, (losses, true, &Repeats::default()), calls)
     }
 
     /// The patience of a `soft` mount has an end.
@@ -88,13 +101,14 @@ impl Server {
         &self,
         identity: &Identity,
         patience: Patience,
-        (losses, is_of_recovery): (u64, bool),
+        (losses, is_of_recovery, repeats): (u64, bool, &Repeats),
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let since = Instant::now();
         let patience = self.patience(patience, since);
         let link = Arc::clone(&self.link);
-        let caller = Caller { link, patience, losses, is_of_recovery };
+        let repeats = repeats.clone();
+        let caller = Caller { link, patience, losses, is_of_recovery, repeats };
         let mut client = Nfs3Client::new(caller, identity.clone());
         let mut pause = LATER.0;
         loop {

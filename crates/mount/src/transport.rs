@@ -65,6 +65,10 @@ pub(crate) struct Link {
     next: AtomicUsize,
     next_xid: AtomicU32,
     is_closed: AtomicBool,
+    began: Instant,
+    /// When a call was given up that nobody has answered, in ms since the beginning, and 1; 0 since the last
+    /// answer.
+    given_up_ms: AtomicU64,
     greeter: OnceLock<Arc<dyn Greeter>>,
     /// How often the server has lost what it had acknowledged.
     losses: AtomicU64,
@@ -75,14 +79,38 @@ pub(crate) struct Link {
 /// A call's place for its reply.
 #[derive(Debug, Default)]
 struct Slot {
-    reply: Mutex<Option<Result<Reply, Lost>>>,
+    end: Mutex<Option<End>>,
     is_there: Condvar,
 }
 
+/// How a call ended.
+#[derive(Debug)]
+struct End {
+    reply: Result<Reply, Lost>,
+    /// How often the call was sent.
+    times_sent: u32,
+}
+
 impl Slot {
-    fn fill(&self, reply: Result<Reply, Lost>) {
-        *self.reply.lock() = Some(reply);
+    fn fill(&self, end: End) {
+        *self.end.lock() = Some(end);
         self.is_there.notify_one();
+    }
+}
+
+/// Whether the server may have executed a change before the sending that it answered: it may refuse the change
+/// then since it is made. All calls of one change share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeats(Arc<AtomicBool>);
+
+impl Repeats {
+    /// An earlier sending was or may have been executed.
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -102,6 +130,8 @@ impl Link {
             next: AtomicUsize::new(0),
             next_xid: AtomicU32::new(first_xid()),
             is_closed: AtomicBool::new(false),
+            began: Instant::now(),
+            given_up_ms: AtomicU64::new(0),
             greeter: OnceLock::new(),
             losses: AtomicU64::new(0),
             counters: Counters::default(),
@@ -157,9 +187,25 @@ impl Link {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether calls are in flight, the oldest of them for this long.
+    /// Whether the server seems not to answer. Either a call in flight was sent this long ago. Or a call was given
+    /// up, less than this time ago, and no other call was answered since.
     pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
-        self.connections.iter().any(|connection| connection.is_silent_for(time))
+        let given_up_ms = self.given_up_ms.load(Ordering::Relaxed);
+        let since_ms = self.elapsed_ms().saturating_sub(given_up_ms);
+        let has_given_up = given_up_ms > 0 && since_ms <= time.as_millis() as u64;
+        has_given_up || self.connections.iter().any(|connection| connection.is_silent_for(time))
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64 + 1
+    }
+
+    fn note_given_up(&self) {
+        self.given_up_ms.store(self.elapsed_ms(), Ordering::Relaxed);
+    }
+
+    fn note_answer(&self) {
+        self.given_up_ms.store(0, Ordering::Relaxed);
     }
 
     /// Where calls go to.
@@ -223,6 +269,8 @@ pub(crate) struct Caller {
     pub(crate) losses: u64,
     /// The call is part of a recovery: it is sent while others are held.
     pub(crate) is_of_recovery: bool,
+    /// Told when a call was sent more than once, or was sent and given up.
+    pub(crate) repeats: Repeats,
 }
 
 impl RpcTransport for Caller {
@@ -271,22 +319,128 @@ impl Caller {
         if !connection.send(xid, pending, self) {
             return Err(lost());
         }
-        let mut reply = slot.reply.lock();
+        let mut end = slot.end.lock();
         loop {
-            if let Some(reply) = reply.take() {
+            if let Some(End { reply, times_sent }) = end.take() {
+                // Nobody knows which sending a reply answers. One that was given up may have been executed.
+                let sure = u32::from(reply.is_ok());
+                if times_sent > sure {
+                    self.repeats.note();
+                }
                 return reply.map_err(|Lost| lost());
             }
-            let has_timed_out = slot.is_there.wait_for(&mut reply, self.patience.nap()).timed_out();
-            if reply.is_some() || !has_timed_out {
+            let has_timed_out = slot.is_there.wait_for(&mut end, self.patience.nap()).timed_out();
+            if end.is_some() || !has_timed_out {
                 continue;
             }
-            let end =
+            let why =
                 if link.is_closed() { Some(ClientError::Closed) } else { self.patience.end(since) };
-            if let Some(error) = end {
-                drop(reply);
+            if let Some(error) = why {
+                drop(end);
                 connection.forget(xid);
+                if matches!(error, ClientError::TimedOut { .. }) {
+                    link.note_given_up();
+                }
                 return Err(error);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use steadfast_client::recovery::NULL;
+
+    use super::*;
+
+    /// Takes a call from a stream; returns its xid.
+    fn take_call(stream: &mut TcpStream) -> [u8; 4] {
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark).unwrap();
+        let mut call = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        stream.read_exact(&mut call).unwrap();
+        *call.first_chunk().unwrap()
+    }
+
+    /// Answers it: accepted, without verifier and results.
+    fn answer(stream: &mut TcpStream, xid: [u8; 4]) {
+        let words = [1_u32, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+        let reply = [&0x8000_0018_u32.to_be_bytes(), xid.as_slice(), &words].concat();
+        stream.write_all(&reply).unwrap();
+    }
+
+    #[test]
+    fn a_call_is_repeated_if_it_was_sent_on_two_connections() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        let serve = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let xid = take_call(&mut stream);
+            answer(&mut stream, xid);
+            // Of the next one nobody knows whether it was executed.
+            let first = take_call(&mut stream);
+            drop(stream);
+            let (mut stream, _) = listener.accept().unwrap();
+            let again = take_call(&mut stream);
+            answer(&mut stream, again);
+            (first, again)
+        };
+        let server_thread = std::thread::spawn(serve);
+        let link = Link::open(server, false, Duration::from_secs(60), 1).unwrap();
+        let call = || {
+            let (patience, repeats) = (Patience::default(), Repeats::default());
+            let mut caller = Caller {
+                link: Arc::clone(&link),
+                patience,
+                losses: 0,
+                is_of_recovery: false,
+                repeats: repeats.clone(),
+            };
+            caller.exchange(NULL, &Identity::user(0, 0), &[]).unwrap();
+            repeats.is_noted()
+        };
+        assert!(!call());
+        assert!(call());
+        let (first, again) = server_thread.join().unwrap();
+        assert_eq!(first, again);
+        link.close();
+    }
+
+    #[test]
+    fn a_call_that_was_not_sent_is_not_repeated() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        let link = Link::open(server, false, Duration::from_secs(60), 1).unwrap();
+        link.hold();
+        for (losses, is_sent) in [(0, false), (1, true)] {
+            let repeats = Repeats::default();
+            let mut caller = Caller {
+                link: Arc::clone(&link),
+                patience: Patience::default(),
+                losses,
+                is_of_recovery: true,
+                repeats: repeats.clone(),
+            };
+            let call = || caller.exchange(NULL, &Identity::user(0, 0), &[]);
+            let lose = || {
+                let (mut stream, _) = listener.accept().unwrap();
+                take_call(&mut stream);
+                link.hold();
+            };
+            let error = std::thread::scope(|scope| {
+                let lost = is_sent.then(|| scope.spawn(lose));
+                let outcome = scope.spawn(call).join().unwrap();
+                if let Some(lost) = lost {
+                    lost.join().unwrap();
+                }
+                outcome.unwrap_err()
+            });
+            assert!(is_lost(&error));
+            assert_eq!(repeats.is_noted(), is_sent);
+        }
+        link.close();
     }
 }

@@ -64,6 +64,9 @@ pub(crate) struct MountArguments {
     /// Tell on standard output when the mount stands, and leave the terminal.
     #[arg(long, hide = true, requires = "foreground")]
     ready: bool,
+    /// End the FUSE connection that is standard output when the process that has started this one is dead.
+    #[arg(long, hide = true, exclusive = true, value_name = "PROCESS")]
+    guard: Option<u32>,
 }
 
 /// What mount(8) calls a helper with: `SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`.
@@ -117,6 +120,11 @@ pub(crate) fn run(arguments: &MountArguments) -> ExitCode {
     if let Some(action) = &arguments.action {
         let outcome = asking::run(action);
         return outcome.unwrap_or_else(|error| told(ASKED_FAILED, &format!("{error:#}")));
+    }
+    if let Some(parent) = arguments.guard {
+        // There is nobody to be told of an error.
+        return steadfast_mount::guard(parent)
+            .map_or(ExitCode::from(FAILED), |()| ExitCode::SUCCESS);
     }
     // Without an action both are there: clap and `helper_arguments` see to that.
     let (Some(source), Some(directory)) = (&arguments.source, &arguments.directory) else {
@@ -221,8 +229,16 @@ fn in_foreground(
     if !is_told {
         tell(READY)?;
     }
+    mounted.guard_with(guard_command());
     mounted.serve().context("the connection to the kernel failed")?;
     Ok(true)
+}
+
+/// This program, though its file may have been replaced.
+fn guard_command() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("steadfast").args(["mount", "--guard", &std::process::id().to_string()]);
+    command
 }
 
 /// Whoever started this process need not wait any more.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,9 @@ pub fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
 }
 
+/// Within this time a mount namespace is gone whose last process was killed.
+const ENDING: Duration = Duration::from_secs(2);
+
 /// An ext4 file system of its own, which can lose all that is not stable on it.
 pub struct Disk {
     image: PathBuf,
@@ -33,15 +36,16 @@ pub struct Disk {
 }
 
 impl Disk {
-    fn new(place: &Place) -> Self {
-        let image = place.directory.path().canonicalize().unwrap().join("image");
+    /// One that is mounted at a directory of a place.
+    pub fn new(place: &Place, name: &str, at: &Path) -> Self {
+        let image = place.directory.path().canonicalize().unwrap().join(format!("{name}.image"));
         File::create(&image).unwrap().set_len(256 << 20).unwrap();
         run("mkfs.ext4", &["-q", utf8(&image)]);
-        let disk = Self { image, at: place.share.clone() };
+        let disk = Self { image, at: at.to_owned() };
         fs::create_dir_all(&disk.at).unwrap();
         disk.mount();
         fs::set_permissions(&disk.at, Permissions::from_mode(0o777)).unwrap();
-        rustix::fs::sync();
+        disk.flush();
         disk
     }
 
@@ -50,15 +54,46 @@ impl Disk {
         run("mount", &["-o", "loop,commit=1000", utf8(&self.image), utf8(&self.at)]);
     }
 
-    /// Everything since the last flush is lost, as in a power cut.
-    fn cut(&self) {
+    /// What is on it now it keeps.
+    pub fn flush(&self) {
+        run("sync", &["--file-system", utf8(&self.at)]);
+    }
+
+    /// Everything that is done with it fails from now on.
+    pub fn fail(&self) {
         run("xfs_io", &["-x", "-c", "shutdown", utf8(&self.at)]);
+    }
+
+    /// Everything since the last flush is lost, as in a power cut.
+    pub fn cut(&mut self) {
+        self.fail();
         let begun = Instant::now();
         while let Err(error) = rustix::mount::unmount(&self.at, UnmountFlags::empty()) {
             assert!(begun.elapsed() < PATIENCE, "{error}");
             std::thread::sleep(Duration::from_millis(10));
         }
+        // The next mount would share one of another mount namespace, with its failed disk. That of a server which was
+        // killed ends soon; somebody else's, of another test on this machine, may last.
+        let begun = Instant::now();
+        while self.is_attached() && begun.elapsed() < ENDING {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if self.is_attached() {
+            let copy = PathBuf::from(format!("{}.copy", utf8(&self.image)));
+            run("cp", &["--sparse=always", utf8(&self.image), utf8(&copy)]);
+            fs::remove_file(&self.image).unwrap();
+            self.image = copy;
+        }
         self.mount();
+    }
+
+    /// Whether a loop device has the image.
+    fn is_attached(&self) -> bool {
+        let has_image = |device: fs::DirEntry| {
+            let file = fs::read_to_string(device.path().join("loop/backing_file"));
+            file.is_ok_and(|file| Path::new(file.trim_end_matches('\n')) == self.image)
+        };
+        fs::read_dir("/sys/block").unwrap().flatten().any(has_image)
     }
 }
 
@@ -70,10 +105,11 @@ impl Drop for Disk {
 
 /// A place whose share is an `async` one, on a disk of its own.
 pub struct Async {
-    pub place: Place,
-    disk: Disk,
     pub server: Option<Running>,
+    disk: Disk,
     port: u16,
+    /// Last: what is in it is used by the others.
+    pub place: Place,
     /// How long clients are waited for, in seconds.
     pub wait_s: u64,
 }
@@ -81,7 +117,7 @@ pub struct Async {
 impl Async {
     pub fn new() -> Self {
         let place = Place::new();
-        let disk = Disk::new(&place);
+        let disk = Disk::new(&place, "share", &place.share);
         let mut this = Self { place, disk, server: None, port: 0, wait_s: 90 };
         this.serve();
         this
@@ -104,9 +140,19 @@ impl Async {
 
     /// The server dies, its disk loses what is not stable, and it comes again.
     pub fn crash(&mut self, loses: bool) {
+        self.die();
+        self.come(loses);
+    }
+
+    /// The server dies.
+    pub fn die(&mut self) {
         let server = self.server.take().unwrap();
         server.signal(Signal::KILL);
         server.wait();
+    }
+
+    /// It comes again, when its disk has lost what is not stable.
+    pub fn come(&mut self, loses: bool) {
         if loses {
             self.disk.cut();
         }

@@ -3,7 +3,10 @@
 #![allow(dead_code, unreachable_pub, clippy::expect_used, clippy::unwrap_used)]
 
 pub mod async_share;
+pub mod ganesha;
 pub mod mounts;
+pub mod network;
+pub mod promises;
 pub mod workers;
 
 use std::fs::Permissions;
@@ -74,6 +77,7 @@ impl Place {
 pub struct Running {
     child: Child,
     manager: UnixDatagram,
+    log: PathBuf,
     pub address: SocketAddr,
     pub mount_line: String,
 }
@@ -138,7 +142,8 @@ impl Running {
         if text.contains("serving 0 shares") {
             // There is nothing to mount.
             let address = SocketAddr::from(([127, 0, 0, 1], 0));
-            return Self { child, manager, address, mount_line: String::new() };
+            let log = place.directory.path().join("log");
+            return Self { child, manager, log, address, mount_line: String::new() };
         }
         // The lines were printed before READY=1 was sent, and fit the pipe.
         let mut printed = vec![0; 64 << 10];
@@ -160,7 +165,8 @@ impl Running {
         let port = words.find_map(|word| word.strip_prefix("port="));
         // The line has none for the port of NFS itself.
         let port = port.map_or(2049, |port| port.parse().expect("a port"));
-        Self { child, manager, address: SocketAddr::from(([127, 0, 0, 1], port)), mount_line }
+        let (log, address) = (place.directory.path().join("log"), ([127, 0, 0, 1], port).into());
+        Self { child, manager, log, address, mount_line }
     }
 
     /// The next message to the service manager.
@@ -205,8 +211,23 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("server: {}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits for the end of a program that is to end.
+pub fn ended(child: &mut Child, what: &str) -> ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not end: {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

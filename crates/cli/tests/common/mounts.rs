@@ -1,16 +1,16 @@
 //! Mounts of real servers, one test at a time.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 
-use super::{PATIENCE, Place, Running, steadfast, utf8};
+use super::{PATIENCE, Place, Running, ended, steadfast, utf8};
 
 /// Held by the test that runs.
 static TURN: Mutex<()> = Mutex::new(());
@@ -32,19 +32,35 @@ pub fn turn() -> Option<MutexGuard<'static, ()>> {
 pub struct Mount {
     pub child: Child,
     pub at: PathBuf,
+    log: PathBuf,
 }
 
 impl Mount {
     pub fn new(place: &Place, server: &Running, name: &str, options: &str) -> Self {
-        let at = place.directory.path().canonicalize().unwrap().join(name);
-        fs::create_dir_all(&at).unwrap();
         let source = format!("127.0.0.1:{}", utf8(&place.share));
         let port = server.address.port();
-        let options = format!("port={port},mountport={port},nolock,{options}");
-        let log = File::create(place.directory.path().join(format!("{name}.log"))).unwrap();
-        let mut child = steadfast(&["mount", "--foreground", "-o", &options, &source, utf8(&at)])
+        let options = format!("port={port},mountport={port},{options}");
+        Self::of(place, steadfast(&[]), name, &source, &options)
+    }
+
+    /// Of any server. The command runs the program, perhaps in another network.
+    pub fn of(
+        place: &Place,
+        mut program: Command,
+        name: &str,
+        source: &str,
+        options: &str,
+    ) -> Self {
+        let at = place.directory.path().canonicalize().unwrap().join(name);
+        fs::create_dir_all(&at).unwrap();
+        let options = format!("nolock,{options}");
+        // What earlier mounts of this name have told stays.
+        let log = place.directory.path().join(format!("{name}.log"));
+        let told = OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let mut child = program
+            .args(["mount", "--foreground", "-o", &options, source, utf8(&at)])
             .stdin(Stdio::null())
-            .stderr(log)
+            .stderr(told)
             .spawn()
             .unwrap();
         let begun = Instant::now();
@@ -52,12 +68,12 @@ impl Mount {
         // Before it is mounted the directory is its parent's file system's.
         while fs::metadata(&at).map_or(parent, |metadata| metadata.dev()) == parent {
             let ended = child.try_wait().unwrap();
-            let log = fs::read_to_string(place.directory.path().join(format!("{name}.log")));
+            let log = fs::read_to_string(&log);
             assert!(ended.is_none(), "{ended:?}: {log:?}");
             assert!(begun.elapsed() < PATIENCE, "not mounted: {log:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
-        Self { child, at }
+        Self { child, at, log }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -67,7 +83,7 @@ impl Mount {
     /// Kills the process that answers, and takes the mount away.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        ended(&mut self.child, "a mount that is killed");
         let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
     }
 
@@ -80,7 +96,12 @@ impl Mount {
             std::thread::sleep(Duration::from_millis(10));
         }
         while self.child.try_wait().unwrap().is_none() {
-            assert!(begun.elapsed() < PATIENCE, "the process stays");
+            let others = || other_users(&self.at);
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "the process stays; it is mounted for {:?}",
+                others()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -88,10 +109,28 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let status = steadfast(&["mount", "status", utf8(&self.at)]).output();
+            let status = status.map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
+            println!("{}", status.unwrap_or_default());
+            println!("{}", fs::read_to_string(&self.log).unwrap_or_default());
+        }
+        // Whoever waits for an answer waits no longer, whatever the process does.
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::FORCE);
         let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Processes in whose mount namespaces something is mounted at a directory: a mount lasts as long as one of these.
+fn other_users(at: &Path) -> Vec<String> {
+    let has_it = |process: &fs::DirEntry| {
+        let mounts = fs::read_to_string(process.path().join("mountinfo")).unwrap_or_default();
+        mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+    };
+    let name = |process: fs::DirEntry| fs::read_to_string(process.path().join("comm")).ok();
+    fs::read_dir("/proc").unwrap().flatten().filter(has_it).filter_map(name).collect()
 }
 
 /// Serves the share of a place.

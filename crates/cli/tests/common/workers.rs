@@ -2,28 +2,49 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{PATIENCE, utf8};
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Everything. Nothing of it may fail.
+    Everything,
+    /// The same, where a server may have forgotten what it has executed: then MKDIR that is sent again is refused,
+    /// since the directory is there, and nobody can tell whose it is.
+    Forgotten,
+    /// Writes to files that are there.
+    Data,
+}
 
 /// A process that changes its own directory, and knows what has to be there.
 struct Worker {
     /// The directory by each of the mounts.
     ways: Vec<PathBuf>,
     random: u64,
+    kind: Kind,
     files: BTreeMap<String, Vec<u8>>,
     directories: Vec<String>,
 }
 
 impl Worker {
-    fn new(ways: Vec<PathBuf>, seed: u64) -> Self {
+    fn new(ways: Vec<PathBuf>, seed: u64, kind: Kind) -> Self {
         fs::create_dir(&ways[0]).unwrap();
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Self { ways, random, files: BTreeMap::new(), directories: Vec::new() }
+        let mut files = BTreeMap::new();
+        if kind == Kind::Data {
+            for number in 0..6 {
+                let name = format!("f{number}");
+                fs::write(ways[0].join(&name), "").unwrap();
+                files.insert(name, Vec::new());
+            }
+        }
+        Self { ways, random, kind, files, directories: Vec::new() }
     }
 
     fn choose(&mut self, below: u64) -> u64 {
@@ -62,7 +83,8 @@ impl Worker {
 
     /// One change. Nothing of it may fail, whatever becomes of the server.
     fn step(&mut self) {
-        match self.choose(100) {
+        let choice = if self.kind == Kind::Data { 25 } else { self.choose(100) };
+        match choice {
             0..25 => {
                 let (name, data) = (self.name(), self.data());
                 let mut file = File::create(self.at(&name)).unwrap();
@@ -95,7 +117,8 @@ impl Worker {
             75..83 => {
                 let name = self.name();
                 let made = OpenOptions::new().write(true).create_new(true).open(self.at(&name));
-                assert_eq!(made.is_err(), self.files.contains_key(&name), "{name}: {made:?}");
+                let is_known = self.files.contains_key(&name);
+                assert_eq!(made.is_err(), is_known, "{name}: {made:?}");
                 self.files.entry(name).or_default();
             }
             83..90 => {
@@ -107,7 +130,12 @@ impl Worker {
             }
             90..95 => {
                 let name = format!("d{}", self.choose(1 << 40));
-                fs::create_dir(self.at(&name)).unwrap();
+                match fs::create_dir(self.at(&name)) {
+                    Err(error)
+                        if self.kind == Kind::Forgotten
+                            && error.kind() == ErrorKind::AlreadyExists => {}
+                    made => made.unwrap(),
+                }
                 self.directories.push(name);
             }
             _ => {
@@ -134,9 +162,9 @@ impl Worker {
             if is != *data {
                 for way in &self.ways {
                     let other = fs::read(way.join(name)).map(|it| it == *data);
-                    println!("by {}: {other:?}", way.display());
+                    eprintln!("by {}: {other:?}", way.display());
                 }
-                println!(
+                eprintln!(
                     "to have {:?}, has {:?}",
                     &data[..data.len().min(4)],
                     &is[..is.len().min(4)]
@@ -160,7 +188,10 @@ pub fn work() {
     let mut next = || told.next().unwrap();
     let [ideal, progress, enough] = [next(), next(), next()].map(PathBuf::from);
     let seed: u64 = next().parse().unwrap();
-    let mut worker = Worker::new(told.map(PathBuf::from).collect(), seed);
+    let kinds = [Kind::Everything, Kind::Forgotten, Kind::Data];
+    let kind = next();
+    let kind = kinds.into_iter().find(|it| format!("{it:?}") == kind).unwrap();
+    let mut worker = Worker::new(told.map(PathBuf::from).collect(), seed, kind);
     let progress = File::create(progress).unwrap();
     let mut steps: u64 = 0;
     while !enough.exists() {
@@ -190,6 +221,30 @@ pub fn contents(at: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     entries.map(read).collect()
 }
 
+/// Where the contents of directories differ.
+pub fn differences(is: &Path, wanted: &Path) -> Vec<String> {
+    let (is, wanted) = (contents(is), contents(wanted));
+    let names: std::collections::BTreeSet<_> = is.keys().chain(wanted.keys()).collect();
+    let differs = |name: &&String| is.get(*name) != wanted.get(*name);
+    let describe = |name: &String| {
+        let empty = Vec::new();
+        let bytes = |of: &BTreeMap<String, Option<Vec<u8>>>| of.get(name).cloned().flatten();
+        let (is, wanted) = (bytes(&is), bytes(&wanted));
+        let pairs = is.as_ref().unwrap_or(&empty).iter().zip(wanted.as_ref().unwrap_or(&empty));
+        let different: Vec<usize> =
+            pairs.enumerate().filter(|(_, (one, other))| one != other).map(|(at, _)| at).collect();
+        format!(
+            "{name}: {:?} instead of {:?} bytes, {} differ, from {:?} to {:?}",
+            is.map(|it| it.len()),
+            wanted.map(|it| it.len()),
+            different.len(),
+            different.first(),
+            different.last()
+        )
+    };
+    names.into_iter().filter(differs).map(describe).collect()
+}
+
 pub struct Workers {
     at: PathBuf,
     children: Vec<(Child, PathBuf, PathBuf)>,
@@ -198,17 +253,21 @@ pub struct Workers {
 impl Workers {
     /// Starts some, each in a directory of its own, which it reaches by all of these mounts.
     pub fn start(local: &Path, mounts: &[&Path], count: u64) -> Self {
+        Self::start_as(local, mounts, count, Kind::Everything)
+    }
+
+    pub fn start_as(local: &Path, mounts: &[&Path], count: u64, kind: Kind) -> Self {
         let start = |number: u64| {
             let name = format!("worker{number}");
             let (ideal, progress) = (local.join(&name), local.join(format!("{name}.steps")));
             let mut told =
                 [&ideal, &progress, &local.join("enough")].map(|it| utf8(it).to_owned()).to_vec();
-            told.push((number + 1).to_string());
+            told.extend([(number + 1).to_string(), format!("{kind:?}")]);
             told.extend(mounts.iter().map(|mount| utf8(&mount.join(&name)).to_owned()));
             let told = told.join("|");
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "worker", "--nocapture"]).env(WORKER, told);
-            (command.spawn().unwrap(), ideal, progress)
+            (command.stdout(Stdio::null()).spawn().unwrap(), ideal, progress)
         };
         Self { at: local.to_owned(), children: (0..count).map(start).collect() }
     }

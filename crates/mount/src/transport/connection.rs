@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use socket2::{Domain, Socket, Type};
 use steadfast_client::{ClientError, Reply, RpcConnection, reserved};
 
-use super::{Caller, Link, Lost, Slot};
+use super::{Caller, End, Link, Lost, Slot};
 use crate::status::counters::Counters;
 use crate::status::{ConnectionStatus, unix_ms};
 
@@ -58,7 +58,7 @@ pub(super) struct Pending {
     slot: Arc<Slot>,
     begun: Instant,
     sent: Instant,
-    was_sent: bool,
+    times_sent: u32,
     resend_after: Duration,
 }
 
@@ -76,7 +76,7 @@ impl Pending {
             slot: Arc::clone(slot),
             begun: now,
             sent: now,
-            was_sent: false,
+            times_sent: 0,
             resend_after: timeout,
         }
     }
@@ -126,7 +126,7 @@ impl Connection {
         let pending = std::mem::take(&mut state.pending);
         drop(state);
         for pending in pending.values() {
-            pending.slot.fill(Err(Lost));
+            pending.slot.fill(End { reply: Err(Lost), times_sent: pending.times_sent });
         }
     }
 
@@ -281,6 +281,7 @@ impl Connection {
                 Ok(reply) => {
                     // With its record mark.
                     link.counters.received_bytes.add(reply.message.len() as u64 + 4);
+                    link.note_answer();
                     self.deliver(reply);
                 }
                 Err(ClientError::TimedOut { .. }) => {}
@@ -302,7 +303,7 @@ impl Connection {
     fn deliver(&self, reply: Reply) {
         // A reply that nobody waits for any more is dropped.
         let Some(pending) = self.state.lock().pending.remove(&reply.xid) else { return };
-        pending.slot.fill(Ok(reply));
+        pending.slot.fill(End { reply: Ok(reply), times_sent: pending.times_sent });
     }
 }
 
@@ -318,7 +319,8 @@ impl State {
                 }
                 bytes += pending.record.len();
                 pending.sent = Instant::now();
-                if std::mem::replace(&mut pending.was_sent, true) {
+                pending.times_sent = pending.times_sent.saturating_add(1);
+                if pending.times_sent > 1 {
                     counters.note_retry(pending.procedure);
                 }
                 records.push(Arc::clone(&pending.record));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_client::Identity;
 use steadfast_client::arguments::access;
+use steadfast_client::{ClientError, Identity};
 
 use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
@@ -272,7 +272,7 @@ impl Volume {
 
     /// Waits until files are gone that were closed already, so that their directory is as empty as it
     /// seems.
-    pub(super) fn await_removals(&self, asker: &Asker) -> Outcome<()> {
+    pub(super) fn await_removals(&self, asker: &Asker) -> Result<(), ClientError> {
         let since = Instant::now();
         let mut removing = self.removing.lock();
         while *removing > 0 && since.elapsed() < REMOVALS {
@@ -280,7 +280,7 @@ impl Volume {
             if *removing > 0
                 && let Some(error) = asker.patience.end(since)
             {
-                return Err(error.into());
+                return Err(error);
             }
         }
         Ok(())

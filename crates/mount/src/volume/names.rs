@@ -337,15 +337,24 @@ impl Volume {
         {
             return self.hide(asker, &directory, name, node);
         }
-        self.remove(asker, &directory, name, node.as_deref())?;
+        let removed = self.remove(asker, &directory, name, node.as_deref());
+        let is_gone = removed.as_ref().is_err_and(|error| error.status() == Some(NfsStat3::NoEnt));
+        if let Err(error) = &removed
+            && !is_gone
+        {
+            return Err(error.into());
+        }
         directory.forget_name(name);
         if let Some(node) = node {
-            if node.attributes().nlink <= 1 {
+            // Others may have given the file another name, unless the server tells of the removal.
+            let is_told = removed.as_ref().is_ok_and(|wcc| *wcc != Wcc::default());
+            let had_one_name = node.attributes().nlink <= 1;
+            if had_one_name && (is_told || self.refresh(asker, &node) == Err(Errno::ESTALE)) {
                 self.write_back.forget_removed(&node);
             }
             node.expire();
         }
-        Ok(())
+        removed.map(drop).map_err(Errno::from)
     }
 
     /// One REMOVE.
@@ -529,7 +538,8 @@ impl Volume {
                 aside = Some((node, self.set_aside(asker, &to, new_name, node)?));
             }
         }
-        let moved = if self.is_kept() { self.find(asker, &from, name)? } else { None };
+        // A repetition is known by the object that has the new name.
+        let moved = self.find(asker, &from, name)?;
         let gone = replaced.as_deref().filter(|_| aside.is_none());
         let objects = (moved.as_deref(), gone);
         let renamed = self.rename_on_server(asker, (&from, name), (&to, new_name), objects);
@@ -540,15 +550,12 @@ impl Volume {
             (None, _) => {}
         }
         renamed?;
-        let number = from.name(name);
         from.forget_name(name);
         to.forget_name(new_name);
-        if let Some(number) = number {
-            to.remember_made(new_name, number, asking);
-            if let Some(node) = self.nodes.by_number(number) {
-                node.note_name(to.number, new_name);
-                node.expire();
-            }
+        if let Some(node) = moved {
+            to.remember_made(new_name, node.number, asking);
+            node.note_name(to.number, new_name);
+            node.expire();
         }
         if let Some(node) = replaced {
             // One that is open has another name still, until it is closed.

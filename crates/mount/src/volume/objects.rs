@@ -152,12 +152,22 @@ impl Volume {
 
     /// Which of these rights the caller has; the reply brings the attributes too.
     pub(super) fn ask_rights(&self, asker: &Asker, node: &Node, bits: u32) -> Outcome<u32> {
+        self.told_rights(asker, node, bits).map_err(Errno::from)
+    }
+
+    /// As [`Volume::ask_rights`], with the error of the call.
+    pub(super) fn told_rights(
+        &self,
+        asker: &Asker,
+        node: &Node,
+        bits: u32,
+    ) -> Result<u32, ClientError> {
         let asking = node.ask();
         let told = self.call(asker, |nfs| nfs.access(&node.handle(), bits));
         let told = of_node(node, told)?;
         node.learn(told.attributes.as_ref(), asking, &self.options.cache_times);
         if told.attributes.is_none() {
-            self.refresh(asker, node)?;
+            self.ask_attributes(asker, node)?;
         }
         node.grant(&asker.identity, bits, told.granted);
         Ok(told.granted)

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use steadfast_client::{ClientError, FileHandle, Linked, Made, Nfs3Client, Renamed, Wcc};
-use steadfast_journal::{Outcome as Told, SetTime};
+use steadfast_client::{ClientError, FileHandle, Linked, Made, Nfs3Client, NfsStat3, Renamed, Wcc};
+use steadfast_journal::{Change, Outcome as Told, SetTime};
 
 use super::objects::Changes;
 use super::{Asker, Outcome, Volume, nfs_time};
 use crate::journaling::{outcome_of, stamp_of};
-use crate::keeping::Describe;
+use crate::keeping::{Describe, Keeping};
 use crate::node::Node;
 use crate::recovery::Fate;
-use crate::transport::{Caller, is_lost};
+use crate::transport::{Caller, Repeats, is_lost};
 
 /// What the server answers to a change.
 pub(super) trait Answered {
@@ -70,9 +70,12 @@ impl Volume {
     }
 
     /// Changes of names survive a crash of this host, or of the server, from now on.
-    pub(crate) fn sync_names(&self) -> Outcome<()> {
+    pub(crate) fn sync_names(&self, asker: &Asker) -> Outcome<()> {
+        let since = Instant::now();
         match &self.keeping {
-            Some(keeping) => Ok(keeping.sync()?),
+            Some(keeping) => {
+                Ok(keeping.sync((self.server.patience(asker.patience, since), since))?)
+            }
             // A server acknowledges them when they are stable.
             None => Ok(()),
         }
@@ -97,18 +100,21 @@ impl Volume {
         describe: Describe<'_>,
         call: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let Some(keeping) = &self.keeping else { return self.call(asker, call) };
         let identity = &asker.identity;
+        let Some(keeping) = &self.keeping else {
+            let repeats = Repeats::default();
+            let answer = self.server.call_telling(identity, asker.patience, &repeats, &call);
+            return self.or_made_before(asker, describe, (&repeats, &[]), answer);
+        };
         let since = Instant::now();
         let waiting = (self.server.patience(asker.patience, since), since);
         loop {
             let Some(begun) = keeping.begin(path, identity, describe, waiting)? else {
-                let sent_under = keeping.verifier();
-                let answer = self.call(asker, call)?;
-                keeping.make_stable(node, identity, sent_under)?;
-                return Ok(answer);
+                return self.unrecorded(keeping, asker, node, describe, call);
             };
-            match self.server.call_after(begun.losses, identity, asker.patience, &call) {
+            let (patience, repeats) = (asker.patience, Repeats::default());
+            let answer = self.server.call_after(begun.losses, identity, patience, &repeats, &call);
+            match self.or_made_before(asker, describe, (&repeats, &[]), answer) {
                 Ok(answer) => {
                     if keeping.answered(&begun, (node, identity), answer.outcome())? {
                         return Ok(answer);
@@ -133,6 +139,93 @@ impl Volume {
                     return Err(error);
                 }
             }
+        }
+    }
+
+    /// Makes a change without a record, as the journal has failed. It is acknowledged when it is stable on the
+    /// server; if the server loses it before, it is made again.
+    fn unrecorded<T: Answered>(
+        &self,
+        keeping: &Keeping,
+        asker: &Asker,
+        node: &Arc<Node>,
+        describe: Describe<'_>,
+        call: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let identity = &asker.identity;
+        let since = Instant::now();
+        let patience = self.server.patience(asker.patience, since);
+        let repeats = Repeats::default();
+        let mut made = Vec::new();
+        loop {
+            let sent_under = keeping.verifier();
+            let losses = self.server.link.losses();
+            let answer = self.server.call_after(losses, identity, patience, &repeats, &call);
+            match self.or_made_before(asker, describe, (&repeats, &made), answer) {
+                Ok(answer) => {
+                    if keeping.make_stable((node, identity), sent_under, (patience, since))? {
+                        return Ok(answer);
+                    }
+                    // If the server has kept it after all, it refuses it now.
+                    repeats.note();
+                    made = answer.outcome().handle;
+                }
+                Err(error) if is_lost(&error) => {}
+                Err(error) => return Err(error),
+            }
+            keeping.wait(patience, since)?;
+        }
+    }
+
+    /// The answer to a change; a refusal is none if the change was made by an earlier sending. `made` is the handle
+    /// of what that made, if it was answered.
+    ///
+    /// What is made has no mark of its maker: without its handle a name that exists may be that of another
+    /// client, who made it first, so that is an error. So two clients never get the same lock.
+    fn or_made_before<T: Answered>(
+        &self,
+        asker: &Asker,
+        describe: Describe<'_>,
+        (repeats, made): (&Repeats, &[u8]),
+        answer: Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let status = answer.as_ref().err().and_then(ClientError::status);
+        let Some(status) = status.filter(|_| repeats.is_noted()) else { return answer };
+        let mut expected = None;
+        let mut is_removed = false;
+        describe(&mut |change| {
+            expected = match (status, change) {
+                (NfsStat3::NoEnt, Change::Remove { .. } | Change::Rmdir { .. }) => {
+                    is_removed = true;
+                    None
+                }
+                (NfsStat3::NoEnt, Change::Rename { to_parent, to_name, object, .. }) => {
+                    Some((to_parent, to_name, object))
+                }
+                (NfsStat3::Exist, Change::Link { parent, name, file }) => {
+                    Some((parent, name, file))
+                }
+                (
+                    NfsStat3::Exist,
+                    Change::Create { parent, name, .. }
+                    | Change::Mkdir { parent, name, .. }
+                    | Change::Symlink { parent, name, .. }
+                    | Change::Mknod { parent, name, .. },
+                ) => Some((parent, name, made)),
+                _ => None,
+            }
+            .filter(|(_, _, object)| !object.is_empty())
+            .map(|(parent, name, object)| {
+                (FileHandle(parent.to_vec()), name.to_vec(), FileHandle(object.to_vec()))
+            });
+        });
+        if is_removed {
+            return Ok(T::recovered(None));
+        }
+        let Some((parent, name, object)) = expected else { return answer };
+        match self.call(asker, |nfs| nfs.lookup(&parent, &name)) {
+            Ok(found) if found.handle == object => Ok(T::recovered(Some(object))),
+            _ => answer,
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_client::{ClientError, Commit, Identity, NfsStat3};
+use steadfast_client::{ClientError, Commit, Identity, Nfs3Client, NfsStat3};
 
 use super::WriteBack;
 use crate::held::Verifier;
@@ -72,13 +73,15 @@ impl WriteBack {
             recovery.told(*status);
         }
         match status {
-            Ok(status) if status.is_async => match self.sync_file_system(node, identity) {
-                // A file system that cannot be flushed as a whole.
-                Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
-                    Ok(Stabilized::Committed(committed))
+            Ok(status) if status.is_async => {
+                match self.sync_file_system(node, identity, (patience, Instant::now())) {
+                    // A file system that cannot be flushed as a whole.
+                    Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
+                        Ok(Stabilized::Committed(committed))
+                    }
+                    synced => synced.map(Stabilized::Synced),
                 }
-                synced => synced.map(Stabilized::Synced),
-            },
+            }
             Err(error) if !error.is_program_unavailable() => Err(error),
             outcome => {
                 if outcome.is_err() {
@@ -98,6 +101,7 @@ impl WriteBack {
         &self,
         node: &Node,
         identity: &Identity,
+        (patience, since): (Patience, Instant),
     ) -> Result<Verifier, ClientError> {
         let Stability { syncs, changed, .. } = &self.stability;
         let file_system = node.attributes().fsid;
@@ -109,16 +113,18 @@ impl WriteBack {
                 return Ok(state.verifier);
             }
             if state.is_in_flight {
-                changed.wait(&mut all);
-                continue;
+                let has_timed_out = changed.wait_for(&mut all, patience.nap()).timed_out();
+                match patience.end(since) {
+                    Some(error) if has_timed_out => return Err(error),
+                    _ => continue,
+                }
             }
             state.is_in_flight = true;
             state.started += 1;
             let number = state.started;
             drop(all);
-            let outcome = self
-                .server
-                .call_once(identity, Patience::default(), |nfs| nfs.recovery_sync(&node.handle()));
+            let sync = |nfs: &mut Nfs3Client<_>| nfs.recovery_sync(&node.handle());
+            let outcome = self.server.call_once(identity, patience, sync);
             all = syncs.lock();
             let state = all.entry(file_system).or_default();
             state.is_in_flight = false;

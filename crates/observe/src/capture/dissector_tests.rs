@@ -1,4 +1,21 @@
 //! Unit ring: from packets to calls, with all that a capture meets.
+//!
+//! What captures stumble over, and the tests of it:
+//!
+//! | case | tests |
+//! |---|---|
+//! | a packet is lost | `a_lost_segment_is_counted_and_the_next_records_are_found`; in `record_tests`: `a_hole_inside_a_fragment_costs_the_end_of_one_record`, `implausible_lengths_lose_the_place_and_long_records_are_cut`, `whole_records_are_found` |
+//! | the capture begins in the middle | `attaching_in_the_middle_finds_the_next_call`; in `record_tests`: `the_middle_of_a_stream_is_searched_for_calls_and_awaited_replies` |
+//! | records of many fragments | in `record_tests`: `records_of_many_fragments_come_in_any_pieces` |
+//! | frames far above the MTU | `a_segment_may_be_far_larger_than_the_mtu_and_a_record_in_many_segments`; in `packet_tests`: `lengths_that_are_too_large_for_their_field_and_cut_packets` |
+//! | checksums that the network card was to fill in | all: every packet that `testing` makes has wrong ones |
+//! | fragments of UDP by IPv4 and IPv6 | `datagrams_in_fragments_are_put_together`, `datagrams_in_fragments_of_ipv6_are_put_together`, `fragments_that_a_capture_has_cut_or_seen_twice_are_no_loss` |
+//! | the kernel drops packets | in `sys::packet_ring`: `packets_of_loopback_are_seen_filtered_and_counted_when_dropped`; in `watch::text`: `what_is_missing_is_told`; in `file::tests`: `what_is_written_is_read` |
+//! | the buffer behind a gap | in `stream`: `a_gap_is_given_up_by_time_by_acknowledgement_and_by_size`, `segments_without_bytes_take_memory_too` |
+//! | calls without a reply | `calls_without_a_reply_are_forgotten_and_memory_is_bounded`, `calls_that_wait_are_bounded_in_bytes_too` |
+//! | retransmissions | `a_retransmission_keeps_the_first_calls_time`, `a_call_that_comes_again_after_its_reply_is_a_retransmission` |
+//! | TLS and Kerberos with privacy | `tls_is_told_and_not_taken_for_calls`, `kerberos_is_read_as_far_as_it_can_be`; in `watch::text`: `what_kerberos_hides_is_told` |
+//! | a COMPOUND is all its operations | in `compound::tests`: `each_operation_has_its_status_its_file_and_its_bytes` |
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

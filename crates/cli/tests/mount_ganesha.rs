@@ -1,0 +1,187 @@
+//! Process tests: mounts with a journal of another server, nfs-ganesha, which has no recovery program: what it has
+//! lost in a crash its write verifier tells (docs/mount.md).
+//!
+//! `STEADFAST_CRASHES=N` is how often. They need nfs-ganesha and rpcbind, and tell so where those are missing; with
+//! `CI=true` they fail then.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::async_share::{Disk, crashes};
+use common::ganesha::{self, Ganesha, MOUNT_PORT, PORT};
+use common::mounts::{Mount, turn};
+use common::network::Network;
+use common::workers::{self, Kind, Workers};
+use common::{Place, utf8};
+
+/// A mount has what it has sent committed after 5 s, so it has not within this time.
+const COMMITTED_AFTER: Duration = Duration::from_secs(4);
+
+/// A process of this program that is a worker.
+#[test]
+fn worker() {
+    workers::work();
+}
+
+/// nfs-ganesha on a disk of its own.
+struct Site {
+    ganesha: Option<Ganesha>,
+    network: Network,
+    disk: Disk,
+    /// Last: what is in it is used by the others.
+    place: Place,
+}
+
+impl Site {
+    fn new() -> Self {
+        let place = Place::new();
+        let disk = Disk::new(&place, "share", &place.share);
+        let mut site = Self { place, disk, network: Network::new(), ganesha: None };
+        site.serve();
+        site
+    }
+
+    fn serve(&mut self) {
+        let directory = self.place.directory.path().canonicalize().unwrap();
+        self.ganesha = Some(Ganesha::start(&self.network, &directory, &self.place.share));
+    }
+
+    /// It is killed, its disk loses what is not stable, and it comes again.
+    fn crash(&mut self, loses: bool) {
+        self.ganesha.take().unwrap().kill();
+        if loses {
+            self.disk.cut();
+        }
+        self.serve();
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.place.directory.path().canonicalize().unwrap().join("journal")
+    }
+
+    fn mount(&self, options: &str) -> Mount {
+        let program = self.network.command(env!("CARGO_BIN_EXE_steadfast"));
+        let source = format!("127.0.0.1:{}", utf8(&self.place.share));
+        let options = format!("port={PORT},mountport={MOUNT_PORT},{options}");
+        Mount::of(&self.place, program, "mount", &source, &options)
+    }
+
+    fn with_journal(&self, more: &str) -> Mount {
+        self.mount(&format!("journal={}{more}", utf8(&self.journal())))
+    }
+
+    fn pending(&self) -> usize {
+        steadfast_journal::care::look(&self.journal()).expect("a journal").pending.len()
+    }
+}
+
+fn changes_go_on(kind: Kind, loses: bool) {
+    let Some(_turn) = turn() else { return };
+    if !ganesha::is_there() {
+        return;
+    }
+    let mut site = Site::new();
+    let mount = site.with_journal(",nconnect=2,timeo=50");
+    let local = tempfile::tempdir().unwrap();
+    let mut workers = Workers::start_as(local.path(), &[&mount.at], 3, kind);
+    workers.await_steps(3, "at the beginning");
+    // Names that the server has lost nobody brings back: it does not say that it has.
+    site.disk.flush();
+    let mut lost = 0;
+    for crash in 0..crashes() {
+        workers.await_steps(40 + 7 * (crash % 13), &format!("crash {crash}"));
+        let before = site.pending();
+        site.crash(loses);
+        lost += before;
+    }
+    workers.await_steps(40, "after the last crash");
+    let steps = workers.steps();
+    let ideals = workers.finish();
+    mount.unmount();
+    assert_eq!(site.pending(), 0);
+    assert!(!site.journal().join("conflicts").exists(), "nobody else has changed anything");
+    // All data is stable.
+    if loses {
+        site.crash(true);
+    }
+    for ideal in &ideals {
+        let name = ideal.file_name().unwrap();
+        let differences = workers::differences(&site.place.share.join(name), ideal);
+        assert!(differences.is_empty(), "{}: {differences:#?}", name.display());
+    }
+    println!(
+        "{} crashes of nfs-ganesha{}: {steps} changes, {lost} of them in the journal at a crash, 0 lost",
+        crashes(),
+        if loses { ", with its disk" } else { "" }
+    );
+}
+
+#[test]
+fn changes_go_on_while_ganesha_is_killed() {
+    changes_go_on(Kind::Forgotten, false);
+}
+
+#[test]
+fn data_is_written_while_ganesha_loses_what_is_not_stable() {
+    changes_go_on(Kind::Data, true);
+}
+
+fn write_and_sync(from: &Path, to: &Path) {
+    let words = ["bs=64k", "conv=notrunc,fsync", "status=none"];
+    let (from, to) = (format!("if={}", utf8(from)), format!("of={}", utf8(to)));
+    let output = Command::new("dd").args(words).args([from, to]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// The next mount sends what fsync has promised. Without its journal the promise is broken: so what the tests
+/// above see is no accident.
+#[test]
+fn what_fsync_has_promised_is_there_though_client_and_ganesha_crash_together() {
+    let Some(_turn) = turn() else { return };
+    if !ganesha::is_there() {
+        return;
+    }
+    let mut site = Site::new();
+    let data = site.place.directory.path().join("data");
+    let file = site.place.share.join("file");
+    fs::write(&file, vec![b'o'; 200_000]).unwrap();
+    site.disk.flush();
+    let mut seen = 0;
+    for crash in 0..crashes() {
+        let old = fs::read(&file).unwrap();
+        let new = vec![b'A' + (crash % 26) as u8; 200_000];
+        fs::write(&data, &new).unwrap();
+        let mount = site.with_journal("");
+        let begun = Instant::now();
+        write_and_sync(&data, &mount.path("file"));
+        let pending = site.pending();
+        mount.kill();
+        // Later the mount commits by itself.
+        let is_early = begun.elapsed() < COMMITTED_AFTER;
+        site.crash(true);
+        if is_early {
+            seen += 1;
+            assert!(pending > 0, "fsync has not waited for the server's disk");
+            assert!(fs::read(&file).unwrap() == old, "the server has lost it");
+            let mount = site.mount("");
+            assert!(fs::read(mount.path("file")).unwrap() == old, "without the journal it is lost");
+            mount.unmount();
+        }
+        let mount = site.with_journal("");
+        assert!(fs::read(mount.path("file")).unwrap() == new, "crash {crash}");
+        mount.unmount();
+        assert_eq!(site.pending(), 0);
+        site.crash(true);
+        assert!(fs::read(&file).unwrap() == new, "at the server, after crash {crash}");
+    }
+    println!(
+        "{} crashes of nfs-ganesha and its client, {seen} early enough that the server had lost something: nothing \
+         promised is lost",
+        crashes()
+    );
+}

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Process 1 of the guest of `cargo xtask doctor`: a client with one mount, on which `steadfast doctor`
+# looks for what is wrong. The root is the host's (hostfs): what is written outside /run lands there.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export HOME=/run LANG=C
+
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t tmpfs -o mode=755 tmpfs /run
+mount -t devtmpfs devtmpfs /dev 2>/dev/null
+mkdir -p /run/nfs
+modprobe nfsv3
+modprobe nfsv4
+ip link set lo up
+ip addr add "$GUEST_ADDRESS" dev vec0
+ip link set vec0 up
+# The server's clock is the host's.
+[ -n "$CLOCK_AHEAD_S" ] && date -s "@$(($(date +%s) + CLOCK_AHEAD_S))" >/dev/null
+
+ended() {
+    echo "$*" >>"$CONTROL/results"
+    busybox poweroff -f
+}
+
+mount -t nfs -o "$NFS_OPTIONS" "$NFS_SERVER:/export" /run/nfs || ended "failed mount"
+echo "some text" >/run/nfs/file || ended "failed write"
+"$STEADFAST" doctor --json --no-names --seconds 5 >"$CONTROL/doctor.json" 2>"$CONTROL/doctor.err"
+rm /run/nfs/file
+umount /run/nfs
+ended done
