@@ -563,6 +563,12 @@ impl Journal {
                 self.become_writer(state)?;
                 self.write_batch(state, false);
                 self.resign(state);
+            } else if !state.queue.is_empty() {
+                // No record will come soon that takes it along: what the server has said of those that are there
+                // must not stay in memory.
+                self.become_writer(state)?;
+                self.write_batch(state, false);
+                self.resign(state);
             } else {
                 return Err(AppendError::Full {
                     wanted_bytes: wanted,

@@ -84,13 +84,14 @@ impl WriteBack {
                 break;
             };
             let identity = state.identity.clone().unwrap_or(Identity::None);
-            let last = state.records.last();
+            let has_records = state.records.last().is_some();
             drop(state);
             // If this host crashed after that with records only in its memory, older ones of the same bytes
-            // would be sent again.
+            // would be sent again. And what the server has stable then, of any file, would be taken for somebody
+            // else's if its times were only in memory.
             let is_commit = matches!(step, Step::Commit { .. });
-            if let (true, Some(last), Some(journaling)) = (is_commit, last, self.kept_by()) {
-                journaling.make_stable(last);
+            if let (true, true, Some(journaling)) = (is_commit, has_records, self.kept_by()) {
+                journaling.make_stable(journaling.last());
             }
             match step {
                 Step::Send { run, stable } => self.send(node, &identity, &run, stable),
