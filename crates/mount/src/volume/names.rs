@@ -526,6 +526,9 @@ impl Volume {
         let (from, to) = (self.node(from)?, self.node(to)?);
         let replaced = self.victim(asker, &to, new_name)?;
         let asking = to.ask();
+        // A repetition is known by the object that has the new name. Looked for first: what is set aside has to come
+        // back whatever fails afterwards.
+        let moved = self.find(asker, &from, name)?;
         let mut aside = None;
         if let Some(node) = &replaced
             && !node.is_directory()
@@ -533,13 +536,10 @@ impl Volume {
             && !node.is_hidden()
         {
             // Two names of one file: the server does nothing then, and nothing is lost.
-            let moved = self.find(asker, &from, name)?;
-            if moved.is_none_or(|moved| moved.handle() != node.handle()) {
+            if moved.as_ref().is_none_or(|moved| moved.handle() != node.handle()) {
                 aside = Some((node, self.set_aside(asker, &to, new_name, node)?));
             }
         }
-        // A repetition is known by the object that has the new name.
-        let moved = self.find(asker, &from, name)?;
         let gone = replaced.as_deref().filter(|_| aside.is_none());
         let objects = (moved.as_deref(), gone);
         let renamed = self.rename_on_server(asker, (&from, name), (&to, new_name), objects);

@@ -181,7 +181,7 @@ impl Volume {
     /// of what that made, if it was answered.
     ///
     /// What is made has no mark of its maker: without its handle a name that exists may be that of another
-    /// client, who made it first, so that is an error. So two clients never get the same lock.
+    /// client, who made it first, so that is an error. So two clients never get the same lock by making it.
     fn or_made_before<T: Answered>(
         &self,
         asker: &Asker,
@@ -225,6 +225,8 @@ impl Volume {
         let Some((parent, name, object)) = expected else { return answer };
         match self.call(asker, |nfs| nfs.lookup(&parent, &name)) {
             Ok(found) if found.handle == object => Ok(T::recovered(Some(object))),
+            // Nobody knows: the record stays.
+            Err(error) if error.status().is_none() => Err(error),
             _ => answer,
         }
     }
