@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo_tests, kernel_client, packages, powercut, tidy, watch};
+use crate::{cargo_tests, doctor, kernel_client, packages, powercut, tidy, watch};
 
 /// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
 /// those of the kernel-client suite.
@@ -54,11 +54,17 @@ const STEPS: &[Step] = &[
     ("kernel client, NFSv4.1", kernel_nfs4),
     ("kernel client, NFSv4.0", kernel_nfs40),
     ("kernel client, NFSv4.2", kernel_nfs42),
-    ("watch beside a client", watch::short),
+    ("watch beside a client", diagnosis),
     ("power cuts, 200", powercut::short),
 ];
 
 const USAGE: &str = "usage: cargo xtask test [--skip STEP]... [--only STEP]...";
+
+/// `watch` beside the client's own counts, and `doctor` on a client.
+fn diagnosis() -> Result<()> {
+    watch::short()?;
+    doctor::short()
+}
 
 /// Runs the command with the arguments that follow its name. Every step is run, whatever failed before.
 pub(crate) fn run(args: &[String]) -> Result<()> {
