@@ -445,9 +445,12 @@ fn a_collection_that_hangs_holds_up_one_thread_and_nobody_for_long() {
     }
     // Not each of them waits anew.
     assert!(waits.elapsed() < 50 * PATIENCE, "{:?}", waits.elapsed());
+    let ending = Instant::now();
     end.send(()).unwrap();
     assert_eq!(hanging.join().unwrap(), Ok(7));
-    assert_eq!(collected.within(PATIENCE, &mine).unwrap().waiting_calls, 7);
+    let told = collected.within(PATIENCE, &mine).unwrap().waiting_calls;
+    // On a slow machine they are old by now, and collected anew.
+    assert!(told == 7 || told == 8 && ending.elapsed() >= FRESH, "{told}");
     // One that fails is not waited for either.
     let failing = Collected::default();
     let panics = || -> Figures { std::panic::resume_unwind(Box::new("a bug")) };

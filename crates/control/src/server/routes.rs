@@ -36,9 +36,13 @@ use crate::top::{TopFilter, TopReport};
 pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 /// Commands of the intent log that may take long, at a time.
 pub(super) const LONG_MAX: usize = 4;
-/// Questions that are answered at a time, those whose askers have left among them: more than there are connections.
+/// Questions that are answered at a time, including those whose askers have left. Three sockets have
+/// [`super::CONNECTIONS_MAX`] connections each: only questions without askers bring it to this.
 pub(super) const WORK_MAX: usize = 3 * super::CONNECTIONS_MAX + LONG_MAX;
-/// Scrapes likewise, beside them. They wait for a few seconds, and one for longer.
+/// Questions to the shares likewise, beside these: a change that waits for a disk that hangs keeps each of them.
+pub(super) const SHARES_MAX: usize = 3 * super::CONNECTIONS_MAX;
+/// Scrapes likewise, beside both. One collects the numbers, as long as a disk hangs; the others wait for it for
+/// a few seconds.
 pub(super) const SCRAPES_MAX: usize = super::CONNECTIONS_MAX + super::SCRAPERS_MAX;
 /// Watchers at a time: fewer than connections.
 const WATCHERS_MAX: usize = 16;
@@ -113,8 +117,9 @@ const ROUTES: [Route; 25] = [
 struct Shared {
     services: Services,
     collected: Collected,
-    /// Threads for what is asked, and those for monitoring.
+    /// Threads for what is asked, those for what the shares are asked, and those for monitoring.
     working: Arc<Semaphore>,
+    sharing: Arc<Semaphore>,
     scraping: Arc<Semaphore>,
     long: Arc<Semaphore>,
     watchers: Arc<Semaphore>,
@@ -130,6 +135,7 @@ pub fn router(services: Services) -> Router {
         services,
         collected: Collected::default(),
         working: Arc::new(Semaphore::new(WORK_MAX)),
+        sharing: Arc::new(Semaphore::new(SHARES_MAX)),
         scraping: Arc::new(Semaphore::new(SCRAPES_MAX)),
         long: Arc::new(Semaphore::new(LONG_MAX)),
         watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
@@ -249,12 +255,14 @@ async fn work_in<T: Send + 'static>(
     })?
 }
 
-/// As [`work`], for a question to the shares.
+/// As [`work`], for a question to the shares, on threads of their own: all of them wait while one change of shares
+/// waits for a disk that hangs, and must not keep other questions from their answers.
 async fn shares<T: Send + 'static>(
     shared: Arc<Shared>,
     act: impl FnOnce(&dyn ShareService) -> Result<T, Refusal> + Send + 'static,
 ) -> Answer<T> {
-    work(shared, move |shared| act(&*shared.services.shares)).await.map(Json)
+    let room = Arc::clone(&shared.sharing);
+    work_in(room, shared, move |shared| act(&*shared.services.shares)).await.map(Json)
 }
 
 /// As [`work`], for what changes the log, which may take long. It goes on though its asker leaves.
@@ -457,7 +465,7 @@ async fn metrics(
         let figures = shared.collected.figures(&shared.services.metrics);
         let figures = figures.map_err(|StillCollecting(since)| {
             let why = format!(
-                "the numbers have been being collected for {} s: a disk may hang",
+                "collecting metrics has taken {} s so far: a disk may hang; see `steadfast status`",
                 since.as_secs()
             );
             Refusal::new(RefusalKind::Busy, why)

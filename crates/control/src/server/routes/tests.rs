@@ -18,17 +18,22 @@ use crate::service::ClientService;
 use crate::service::EVENTS_BEHIND_MAX;
 use crate::statistics::Statistics;
 use crate::{Client, Control, ControlOptions};
+use hanging::Hanging;
+
+mod hanging;
 
 /// Three shares that are told, and a list of what was asked for.
 pub(crate) struct Fake {
     asked: Mutex<Vec<String>>,
     news: broadcast::Sender<Arc<[Event]>>,
+    /// What a list of shares waits for.
+    disk: Option<Arc<Hanging>>,
 }
 
 impl Default for Fake {
     fn default() -> Self {
         let news = broadcast::Sender::new(EVENTS_BEHIND_MAX);
-        Self { asked: Mutex::default(), news }
+        Self { asked: Mutex::default(), news, disk: None }
     }
 }
 
@@ -65,6 +70,9 @@ fn share(path: &str, state: ShareState) -> ShareStatus {
 impl ShareService for Fake {
     fn list(&self, filter: &ShareFilter) -> SharePage {
         self.note(format!("list {filter:?}"));
+        if let Some(disk) = &self.disk {
+            disk.wait();
+        }
         let all =
             [("/a", ShareState::Enabled), ("/b", ShareState::Faulty), ("/c", ShareState::Enabled)];
         let mut shares: Vec<_> = all
@@ -703,59 +711,4 @@ fn scrapers_get_metrics_for_the_token_and_nothing_else() {
     let answer = by_tcp(address, "GET /metrics HTTP/1.1").to_lowercase();
     assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
     assert!(by_tcp(address, "GET /v1/shares HTTP/1.1").starts_with("HTTP/1.1 404 "));
-}
-
-/// A disk hangs that every question of one kind looks at, and monitoring asks again and again.
-#[test]
-fn questions_that_hang_are_bounded_and_keep_nobody_from_metrics() {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-    use std::sync::{Condvar, Mutex};
-
-    let directory = tempfile::tempdir().expect("a directory");
-    // How many hang, and whether they may end.
-    let hanging = Arc::new((Mutex::new((0, false)), Condvar::new()));
-    let disk = Arc::clone(&hanging);
-    let services = Services {
-        statistics: Box::new(move || {
-            let (state, changed) = &*disk;
-            let mut state = state.lock().expect("no panic");
-            state.0 += 1;
-            changed.notify_all();
-            drop(changed.wait_while(state, |state| !state.1).expect("no panic"));
-            Statistics::default()
-        }),
-        ..services(Arc::default())
-    };
-    let options = ControlOptions::default();
-    let control = Control::start(directory.path(), &options, router(services)).expect("started");
-    let asked = |path: &str| {
-        let socket = directory.path().join(crate::SOCKET_NAME);
-        let mut stream = UnixStream::connect(socket).expect("connected");
-        let _ = write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
-        stream
-    };
-    let status = |path: &str| {
-        let mut answer = String::new();
-        let _ = asked(path).read_to_string(&mut answer);
-        answer.get(9..12).map(str::to_owned)
-    };
-    let (state, changed) = &*hanging;
-    for count in 1..=WORK_MAX {
-        // Whoever asked does not wait for the answer.
-        let asker = asked("/v1/statistics");
-        let state = state.lock().expect("no panic");
-        drop(changed.wait_while(state, |state| state.0 < count).expect("no panic"));
-        drop(asker);
-    }
-    assert_eq!(status("/v1/statistics").as_deref(), Some("503"));
-    assert_eq!(status("/metrics").as_deref(), Some("200"));
-    state.lock().expect("no panic").1 = true;
-    changed.notify_all();
-    let begun = std::time::Instant::now();
-    while status("/v1/statistics").as_deref() != Some("200") {
-        assert!(begun.elapsed() < std::time::Duration::from_secs(60));
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    drop(control);
 }
