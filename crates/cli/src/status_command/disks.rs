@@ -4,7 +4,7 @@
 //! alone if it does not answer. Which disk a directory is on is taken from `/proc/self/mountinfo`, without a look
 //! at the directory.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +20,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 const SAID_MAX: u64 = 500;
 /// The word for a disk that takes no changes.
 const READ_ONLY: &str = "read-only";
+/// Words of a file system that takes no changes: the second and the third are what ext4 says after an error (since
+/// Linux 6.15, when it no longer said `ro`).
+const FAILING: [&str; 3] = ["ro", "emergency_ro", "shutdown"];
 /// Most disks that are asked.
 const DISKS_MAX: usize = 32;
 
@@ -34,31 +37,79 @@ pub(super) struct Disk {
     pub(super) used_bytes: u64,
     /// What users who are not root may still write. The rest is kept for root.
     pub(super) available_bytes: u64,
-    /// It takes no changes: it is full by nature, or of no use for them.
+    /// Mounted read-only; its fill level means nothing.
     #[serde(default)]
     pub(super) is_read_only: bool,
+    /// The file system itself is read-only, as after an error of its disk, and a share on it is writable.
+    #[serde(default)]
+    pub(super) changes_fail: bool,
     /// Why its size is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
-    /// It has not answered in time. Else what is not known is so for a lesser reason.
+    /// It has not answered in time; false: it failed for the reason in `why`.
     #[serde(default)]
     pub(super) hangs: bool,
 }
 
-/// The disks that these directories are on, at most [`DISKS_MAX`], in the order of their paths.
-pub(super) fn usage<'a>(directories: impl Iterator<Item = &'a str>) -> Vec<Disk> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mounts = mount_points(&mounts);
-    let found: BTreeSet<&Mount> =
-        directories.filter_map(|directory| mount_of(Path::new(directory), &mounts)).collect();
-    // One that is mounted at several places is asked at the first.
-    let mut devices = BTreeSet::new();
-    let used = found.into_iter().filter(|mount| devices.insert(&mount.device));
-    let used = used.map(|mount| &mount.path);
-    let asked: Vec<_> =
-        used.take(DISKS_MAX).map(|path| (path.display().to_string(), begin(path))).collect();
-    let deadline = Instant::now() + PATIENCE;
-    asked.into_iter().map(|(path, child)| answer(path, child, deadline)).collect()
+/// A directory that a disk is looked at for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Used<'a> {
+    pub(super) directory: &'a str,
+    /// Clients may change what is in it.
+    pub(super) is_writable: bool,
+}
+
+/// What is mounted.
+#[derive(Debug)]
+pub(super) struct Mounts(Vec<Mount>);
+
+impl Mounts {
+    /// As this process sees it.
+    pub(super) fn now() -> Self {
+        Self(mount_points(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()))
+    }
+
+    /// Where the file system of a path is mounted, if nothing can be written there.
+    pub(super) fn read_only_at(&self, path: &Path) -> Option<String> {
+        let mount = mount_of(path, &self.0)?;
+        let is_read_only = mount.is_read_only || mount.fails;
+        is_read_only.then(|| mount.path.display().to_string())
+    }
+
+    /// The disks of these directories, in the order of their paths. One that is mounted at several places is told
+    /// once: where it can be written, if there is such a place, since its fill level means nothing at another one.
+    fn disks<'a>(&self, used: impl Iterator<Item = Used<'a>>) -> Vec<Asked<'_>> {
+        let mut disks: BTreeMap<&str, Asked<'_>> = BTreeMap::new();
+        for one in used {
+            let Some(mount) = mount_of(Path::new(one.directory), &self.0) else { continue };
+            let changes_fail = mount.fails && one.is_writable;
+            let disk = disks.entry(&mount.device).or_insert(Asked { mount, changes_fail });
+            disk.changes_fail |= changes_fail;
+            disk.mount = disk.mount.min(mount);
+        }
+        let mut disks: Vec<_> = disks.into_values().collect();
+        disks.sort_by_key(|disk| &disk.mount.path);
+        disks
+    }
+
+    /// How full the disks of these directories are, at most [`DISKS_MAX`].
+    pub(super) fn usage<'a>(&self, used: impl Iterator<Item = Used<'a>>) -> Vec<Disk> {
+        let disks = self.disks(used).into_iter().take(DISKS_MAX);
+        let asked: Vec<_> = disks.map(|disk| (begin(&disk.mount.path), disk)).collect();
+        let deadline = Instant::now() + PATIENCE;
+        let answered = asked.into_iter().map(|(child, Asked { mount, changes_fail })| {
+            let disk = answer(mount.path.display().to_string(), child, deadline);
+            Disk { changes_fail, ..disk }
+        });
+        answered.collect()
+    }
+}
+
+/// A disk to be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asked<'m> {
+    mount: &'m Mount,
+    changes_fail: bool,
 }
 
 fn begin(path: &Path) -> std::io::Result<Child> {
@@ -78,6 +129,7 @@ fn answer(path: String, child: std::io::Result<Child>, deadline: Instant) -> Dis
         used_bytes: 0,
         available_bytes: 0,
         is_read_only: false,
+        changes_fail: false,
         why: Some(why),
         hangs,
     };
@@ -104,8 +156,16 @@ fn answer(path: String, child: std::io::Result<Child>, deadline: Instant) -> Dis
         (number(), number(), number(), words.next())
     {
         let is_read_only = mode == READ_ONLY;
-        let (why, hangs) = (None, false);
-        return Disk { path, total_bytes, used_bytes, available_bytes, is_read_only, why, hangs };
+        return Disk {
+            path,
+            total_bytes,
+            used_bytes,
+            available_bytes,
+            is_read_only,
+            changes_fail: false,
+            why: None,
+            hangs: false,
+        };
     }
     let said = child.stderr.take().map(said).unwrap_or_default();
     let why = said.lines().next().map(|line| line.trim_start_matches("steadfast: "));
@@ -134,20 +194,32 @@ pub(crate) fn print_usage(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Something that is mounted.
+/// Something that is mounted: those that can be written come first, and then by path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mount {
+    /// Only this mount of it: others may be read-write.
+    is_read_only: bool,
     path: PathBuf,
     /// The same wherever the file system is mounted.
     device: String,
+    /// The file system is read-only, wherever it is mounted.
+    fails: bool,
 }
 
 /// What is mounted, as `/proc/self/mountinfo` tells: what is mounted over something else comes after it.
 fn mount_points(text: &str) -> Vec<Mount> {
     let mount = |line: &str| {
-        let mut words = line.split(' ').skip(2);
+        // Behind the dash are its type, where it comes from, and the options that all of its mounts have.
+        let (own, common) = line.split_once(" - ")?;
+        let mut words = own.split(' ').skip(2);
         let device = words.next()?.to_owned();
-        Some(Mount { path: unescaped(words.nth(1)?), device })
+        let path = unescaped(words.nth(1)?);
+        let has = |options: Option<&str>, wanted: &[&str]| {
+            options.is_some_and(|options| options.split(',').any(|word| wanted.contains(&word)))
+        };
+        let is_read_only = has(words.next(), &["ro"]);
+        let fails = has(common.split(' ').nth(2), &FAILING);
+        Some(Mount { is_read_only, path, device, fails })
     };
     text.lines().filter_map(mount).collect()
 }
@@ -221,5 +293,40 @@ mod tests {
         assert_eq!(over, Some("8:2"));
         assert_eq!(unescaped("a\\0"), Path::new("a\\0"));
         assert_eq!(unescaped("a\\999"), Path::new("a\\999"));
+    }
+
+    fn told(text: &str, used: &[(&str, bool)]) -> Vec<(String, bool)> {
+        let mounts = Mounts(mount_points(text));
+        let used = used.iter().map(|&(directory, is_writable)| Used { directory, is_writable });
+        let path = |disk: Asked<'_>| (disk.mount.path.display().to_string(), disk.changes_fail);
+        mounts.disks(used).into_iter().map(path).collect()
+    }
+
+    #[test]
+    fn a_disk_is_told_once_where_it_can_be_written() {
+        let text = "20 1 8:1 /pub /export/pub ro shared:1 - ext4 /dev/a rw\n\
+             21 1 8:1 / /srv rw,noatime - ext4 /dev/a rw\n22 1 8:1 / /zz rw - ext4 /dev/a rw\n\
+             23 1 11:0 / /cd ro - iso9660 /dev/b ro\n";
+        let all = [("/export/pub", true), ("/srv", true), ("/zz", true), ("/cd", false)];
+        let wanted = [("/cd".to_owned(), false), ("/srv".to_owned(), false)];
+        assert_eq!(told(text, &all), wanted);
+        // Where only what is read-only is shared, that is it.
+        assert_eq!(told(text, &all[..1]), [("/export/pub".to_owned(), false)]);
+    }
+
+    #[test]
+    fn a_file_system_that_has_become_read_only_fails_who_may_write() {
+        for word in ["ro", "emergency_ro", "shutdown"] {
+            let text = format!("21 1 8:1 / /srv rw - ext4 /dev/a {word},errors=remount-ro\n");
+            let srv = |fails| [("/srv".to_owned(), fails)];
+            assert_eq!(told(&text, &[("/srv/a", false), ("/srv/b", true)]), srv(true));
+            assert_eq!(told(&text, &[("/srv/a", false)]), srv(false));
+            let mounts = Mounts(mount_points(&text));
+            assert_eq!(mounts.read_only_at(Path::new("/srv/log")).as_deref(), Some("/srv"));
+            assert_eq!(mounts.read_only_at(Path::new("/log")), None);
+        }
+        let healthy = "21 1 8:1 / /srv rw - ext4 /dev/a rw,errors=remount-ro\n";
+        assert_eq!(told(healthy, &[("/srv", true)]), [("/srv".to_owned(), false)]);
+        assert_eq!(Mounts(mount_points(healthy)).read_only_at(Path::new("/srv")), None);
     }
 }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::de::DeserializeOwned;
-use steadfast_control::api::SharePage;
+use steadfast_control::api::{SharePage, ShareState, ShareStatus};
 use steadfast_control::clients::ClientsReport;
 use steadfast_control::intent_log::LogReport;
 use steadfast_control::statistics::Statistics;
 use steadfast_control::{AskError, Client, Patience};
+use steadfast_shares::ShareOptions;
 
-use super::disks::{self, Disk};
+use super::disks::{Disk, Mounts, Used};
 use crate::server_place::ServerPlace;
 use crate::share_commands::arguments::ServerChoice;
 
@@ -55,6 +56,8 @@ pub(super) struct Gathered {
     /// The text that monitoring gets.
     pub(super) metrics: Answer<String>,
     pub(super) disks: Vec<Disk>,
+    /// Where the file system of the log is mounted, if nothing can be written there.
+    pub(super) log_read_only_at: Option<String>,
     /// Who was asked.
     pub(super) choice: ServerChoice,
     /// Without an answer: the process that has the state directory all the same.
@@ -93,13 +96,17 @@ pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
     let log = within(&log, deadline);
     let shares = within(&shares, deadline);
     // The server's disks are not this host's if it is asked by TCP.
-    let disks = if choice.connect.is_none() && statistics.told().is_some() {
+    let (disks, log_read_only_at) = if choice.connect.is_none() && statistics.told().is_some() {
+        let mounts = Mounts::now();
         let logged = log.told().into_iter().flat_map(|log| &log.figures.file_systems);
-        let logged = logged.map(|one| one.path.as_str());
+        let logged = logged.map(|one| Used { directory: &one.path, is_writable: false });
         let served = shares.told().into_iter().flat_map(|page| &page.shares);
-        disks::usage(logged.chain(served.map(|share| share.directory.as_str())))
+        let served = served
+            .map(|share| Used { directory: &share.directory, is_writable: is_writable(share) });
+        let log_read_only_at = log.told().and_then(|log| mounts.read_only_at(Path::new(&log.path)));
+        (mounts.usage(logged.chain(served)), log_read_only_at)
     } else {
-        Vec::new()
+        (Vec::new(), None)
     };
     let owner = match &statistics {
         Answer::Failed(error) if error.is_without_server() => owner(&place.state_directory),
@@ -112,6 +119,7 @@ pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
         faulty: within(&faulty, deadline),
         metrics: within(&metrics, deadline),
         disks,
+        log_read_only_at,
         choice: choice.clone(),
         owner,
         mistakes: place.mistakes,
@@ -121,6 +129,18 @@ pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
             && place.control_socket.is_none()
             && !rustix::process::geteuid().is_root(),
     })
+}
+
+/// Whether some client may change what is shared there.
+fn is_writable(share: &ShareStatus) -> bool {
+    let may_change = |words: &[String]| {
+        let (options, _) = ShareOptions::default().with(words);
+        options.grants().iter().any(|rights| !rights.is_read_only)
+            || options.lists.access.iter().any(|(_, is_read_only)| !is_read_only)
+    };
+    let mut rules = share.rules.iter().map(|rule| &rule.options);
+    share.state != ShareState::Disabled
+        && (may_change(&share.options) || rules.any(|words| may_change(words)))
 }
 
 type Pending<T> = Receiver<Result<T, AskError>>;
@@ -177,6 +197,25 @@ fn has_lock(process: u32, inode: u64, locks: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_writable_if_somebody_may_change_it() {
+        let share = |options: &[&str], rule: &[&str], state: &str| -> ShareStatus {
+            serde_json::from_value(serde_json::json!({
+                "path": "/a", "directory": "/a", "state": state, "id": 1, "options": options,
+                "clients": ["*"], "rules": [{"clients": ["*"], "options": rule}],
+            }))
+            .unwrap()
+        };
+        for options in [&["rw"][..], &["ro", "rw=10.0.0.1"], &["sec=sys", "ro", "sec=none", "rw"]] {
+            assert!(is_writable(&share(options, &["ro"], "enabled")), "{options:?}");
+            assert!(is_writable(&share(&["ro"], options, "faulty")), "{options:?}");
+            assert!(!is_writable(&share(options, options, "disabled")), "{options:?}");
+        }
+        for options in [&["ro"][..], &["none"], &["ro", "root=10.0.0.1"]] {
+            assert!(!is_writable(&share(options, &["ro"], "enabled")), "{options:?}");
+        }
+    }
 
     #[test]
     fn who_has_a_lock_is_found_and_who_waits_for_it_is_not() {

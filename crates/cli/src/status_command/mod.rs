@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &StatusArguments) -> ExitCode {
 fn told(arguments: &StatusArguments) -> Result<Verdict> {
     let report = match gather::gather(&arguments.server) {
         Ok(gathered) => Report::of(&gathered),
-        // Programs get a document in any case, and the exit status that goes with it.
+        // Programs get a document here, too, and the exit status that goes with it.
         Err(error) if arguments.json => Report::unknown(&format!("{error:#}"), &arguments.server),
         Err(error) => return Err(error),
     };

@@ -22,6 +22,9 @@ const SHARES_CHANGE_S: f64 = 60.0;
 /// Above this descriptors are nearly used up, as the alert `SteadfastDescriptorsNearlyUsedUp` has it.
 const DESCRIPTORS_PERCENT: f64 = 90.0;
 
+/// Says what has become of a disk.
+const NEXT_OF_DISK: &str = "dmesg -T | tail";
+
 /// The worst of all warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -205,7 +208,7 @@ fn for_server(command: &str, choice: &ServerChoice) -> String {
     let options = [
         ("--config", config),
         ("--state-directory", choice.state_directory.as_deref().map(path)),
-        ("--connect", choice.connect.map(|address| address.to_string())),
+        ("--connect", choice.connect.map(|address| word(&address.to_string()))),
     ];
     options
         .into_iter()
@@ -466,6 +469,10 @@ fn log(gathered: &Gathered, warnings: &mut Warnings) -> Option<Log> {
         let what = format!("it is not known which changes are set aside: {why}");
         warnings.add(Verdict::Warning, what, NEXT);
     }
+    if let Some(at) = &gathered.log_read_only_at {
+        let what = format!("the file system of the log, at {at}, is read-only");
+        warnings.add(Verdict::Warning, what, NEXT_OF_DISK);
+    }
     if log.ring_bytes > 0 && percent(log.used_bytes, log.ring_bytes) > LOG_FULL_PERCENT {
         let what = format!("the log is {} % full", percent(log.used_bytes, log.ring_bytes));
         warnings.add(Verdict::Warning, what, "steadfast doctor");
@@ -476,16 +483,23 @@ fn log(gathered: &Gathered, warnings: &mut Warnings) -> Option<Log> {
 fn disks(disks: &[Disk], warnings: &mut Warnings) {
     for disk in disks {
         let next = format!("df -h {}", word(&disk.path));
+        if disk.changes_fail {
+            let what = format!(
+                "the file system at {} is read-only, as after an error of its disk, and a share on it is writable",
+                disk.path
+            );
+            warnings.add(Verdict::Warning, what, NEXT_OF_DISK);
+        }
         if let Some(why) = &disk.why {
             let what = format!("the disk at {}: {why}", disk.path);
             if disk.hangs {
                 // df would hang, too.
-                warnings.add(Verdict::Critical, what, "dmesg -T | tail");
+                warnings.add(Verdict::Critical, what, NEXT_OF_DISK);
             } else {
                 warnings.add(Verdict::Warning, what, next);
             }
         } else if disk.is_read_only {
-            // Nobody can write there anyhow: what is on a read-only medium fills it.
+            // Its fill level means nothing: what is on a read-only medium fills it.
         } else if disk.total_bytes > 0 && disk.available_bytes == 0 {
             warnings.add(Verdict::Critical, format!("the disk at {} is full", disk.path), next);
         } else if disk.used_percent() > DISK_FULL_PERCENT {
@@ -543,9 +557,11 @@ mod tests {
                 used_bytes: 50,
                 available_bytes: 50,
                 is_read_only: false,
+                changes_fail: false,
                 why: None,
                 hangs: false,
             }],
+            log_read_only_at: None,
             choice: ServerChoice::default(),
             owner: None,
             mistakes: Vec::new(),
@@ -597,6 +613,9 @@ mod tests {
         let in_grace = ClientsReport { is_in_grace: true, ..ClientsReport::default() };
         let mut hanging = disk(50, Some("no answer"));
         hanging.disks[0].hangs = true;
+        // Whatever its fill level says.
+        let mut changes_fail = disk(0, None);
+        (changes_fail.disks[0].is_read_only, changes_fail.disks[0].changes_fail) = (true, true);
         let cases = vec![
             (Gathered { statistics: nobody(), ..healthy() }, Verdict::Critical, "no server runs"),
             (
@@ -659,6 +678,12 @@ mod tests {
             (disk(0, None), Verdict::Critical, "is full"),
             (disk(50, Some("not allowed")), Verdict::Warning, "not allowed"),
             (hanging, Verdict::Critical, "no answer"),
+            (changes_fail, Verdict::Warning, "at /srv is read-only"),
+            (
+                Gathered { log_read_only_at: Some("/log".to_owned()), ..healthy() },
+                Verdict::Warning,
+                "of the log, at /log, is read-only",
+            ),
             (
                 Gathered { mistakes: vec!["f:1:1: no".to_owned()], ..healthy() },
                 Verdict::Warning,
@@ -727,6 +752,12 @@ mod tests {
             assert_eq!(next(others), others);
         }
         assert_eq!(for_server("steadfast doctor", &ServerChoice::default()), "steadfast doctor");
+        // A shell takes brackets for a pattern.
+        let sixth = ServerChoice {
+            connect: Some((std::net::Ipv6Addr::LOCALHOST, 7).into()),
+            ..ServerChoice::default()
+        };
+        assert_eq!(for_server("steadfast top", &sixth), "steadfast top --connect '[::1]:7'");
         let gathered = Gathered { choice, ..disk(4, None) };
         let log = log(|log| log.figures.phase = "off".to_owned()).log;
         let report = Report::of(&Gathered { log, ..gathered });
