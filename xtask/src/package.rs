@@ -101,9 +101,9 @@ fn build(root: &Path, profile: &str) -> Result<PathBuf> {
     Ok(target_directory(root).join(directory).join("steadfast"))
 }
 
-/// Where cargo builds. What is relative is so to where cargo was called, as this was.
+/// Where cargo builds, which is called in `root`: what is relative is so to that.
 fn target_directory(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+    root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// Puts everything that is installed below `staged`.
