@@ -523,7 +523,7 @@ impl ReplySender {
             reply: ReplyBuffer::default(),
             spare: SpareBuffers::default(),
             settled: Vec::new(),
-            counters: shared.flushers.counters.join(&shared.top_room),
+            counters: shared.flushers.counters.join(shared.stamp_ns(), &shared.top_room),
             shared: Arc::downgrade(shared),
         }
     }

@@ -69,7 +69,7 @@ enum Receipt {
 
 impl Worker {
     pub(crate) fn new(pool: Arc<Pool>) -> Self {
-        let counters = pool.counters.join(&pool.shared.top_room);
+        let counters = pool.counters.join(pool.shared.stamp_ns(), &pool.shared.top_room);
         let shared = Arc::clone(&pool.shared);
         Self {
             executor: Executor::new(Arc::clone(&pool), Arc::clone(&counters)),

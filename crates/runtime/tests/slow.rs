@@ -6,11 +6,15 @@
 mod common;
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::*;
 use steadfast_engine::CompoundOperation;
-use steadfast_runtime::{CallStage, ServerOptions, SlowCall};
+use steadfast_runtime::{
+    CallStage, ParkedReply, ReplyLog, ReplySender, ServerLink, ServerOptions, SlowCall,
+};
 
 /// How long the stage lasts: far longer than what a busy machine adds to others.
 const SLOW: Duration = Duration::from_millis(600);
@@ -68,6 +72,71 @@ fn a_call_that_said_it_may_wait_is_in_the_file_system() {
         client.receive();
         assert_slow(&recorded(&fixture, SLOW), CallStage::FileSystem);
     }
+}
+
+/// A log that nothing is logged in: only how long somebody has waited for it.
+#[derive(Default)]
+struct Waited(AtomicU64);
+
+impl Waited {
+    fn wait(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+    }
+}
+
+impl ReplyLog for Waited {
+    fn start(self: Arc<Self>, _: ServerLink) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn rouse(&self) {}
+
+    fn hold(&self) {}
+
+    fn release(&self) {}
+
+    fn is_for_the_taking(&self) -> bool {
+        false
+    }
+
+    fn commit_once(&self, _: &mut ReplySender) {}
+
+    fn park(&self, calls: &mut dyn Iterator<Item = (u64, ParkedReply)>) {
+        assert_eq!(calls.count(), 0, "nothing is logged");
+    }
+
+    fn log_reply(&self, _: &[u8]) -> Option<u64> {
+        None
+    }
+
+    fn take_room_wait_ns(&self) -> u64 {
+        self.0.swap(0, Ordering::SeqCst)
+    }
+
+    fn is_idle(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn only_a_wait_for_the_log_within_a_call_is_its_own() {
+    let slow_call = |before: Duration, during: Duration| {
+        let log = Arc::new(Waited::default());
+        // As a worker does that has no call, or none that gave up its seat.
+        log.wait(before);
+        let options = ServerOptions { seats_per_pool: 1, sample_one_in: 0, ..options() };
+        let fixture = start_with_log(options, Some(Arc::clone(&log) as _));
+        let mut client = fixture.connect();
+        client.send(1, b'b', b"");
+        fixture.toy.gate.wait_for_guests(1);
+        log.wait(during);
+        std::thread::sleep(SLOW);
+        fixture.toy.gate.open();
+        client.receive();
+        recorded(&fixture, SLOW)
+    };
+    assert_slow(&slow_call(SLOW, Duration::ZERO), CallStage::FileSystem);
+    assert_slow(&slow_call(Duration::ZERO, SLOW), CallStage::LogRoom);
 }
 
 #[test]

@@ -126,6 +126,10 @@ impl<'h, 's> Host<'h, 's> {
         self.client = guard.stop_serving(now_ns);
         if self.lent_ns == 0 {
             (self.lent_ns, self.next_since_ns) = (now_ns, now_ns);
+            if let Some(intent_log) = &self.context.shared.intent_log {
+                // What this thread has waited for elsewhere is none of this call's time.
+                let _ = intent_log.take_room_wait_ns();
+            }
         }
         let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
         if !left.is_empty() || !self.batch.is_exhausted() {

@@ -159,10 +159,10 @@ struct Sets {
 
 impl CounterSets {
     /// Counters for a thread that starts. It counts for who looks at `steadfast top` just now, too.
-    pub(crate) fn join(&self, top_room: &TopRoom) -> Arc<CachePadded<Counters>> {
+    pub(crate) fn join(&self, now_ns: u64, top_room: &TopRoom) -> Arc<CachePadded<Counters>> {
         let set = self.unused_or_new();
         // After whoever looks next finds it.
-        set.operations.top.join(top_room);
+        set.operations.top.join(now_ns, top_room);
         set
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Waited {
     pub(crate) clients: u64,
     /// For its storage, for which too many waited.
     pub(crate) storage: u64,
-    /// Not at all: it was executed, and put off then.
+    /// Executing, in runs that ended suspended.
     pub(crate) work: u64,
     /// Executed likewise, from where it might wait.
     pub(crate) file_system: u64,

@@ -312,9 +312,10 @@ impl TopCounters {
 
     /// Has a thread that starts count as others do. To be called once [`take`] finds it: then either that one
     /// begins its window, or what is read here is not older.
-    pub(crate) fn join(&self, room: &TopRoom) {
+    pub(crate) fn join(&self, now_ns: u64, room: &TopRoom) {
         let look = room.look.lock();
-        if look.until_ns == 0 {
+        // Nobody has looked, or not for long.
+        if look.until_ns <= now_ns {
             return;
         }
         let mut window = self.window.lock();
@@ -475,17 +476,19 @@ mod tests {
     #[test]
     fn a_thread_that_starts_while_somebody_looks_counts_from_its_first_call_on() {
         let (old, new, room) = (TopCounters::default(), TopCounters::default(), TopRoom::default());
-        new.join(&room);
+        new.join(1, &room);
         assert!(new.begin(1, &room).is_none(), "nobody has looked");
         take(|| [&old], &[client(1)], 100, &room);
-        new.join(&room);
+        new.join(100, &room);
+        assert!(new.window.lock().is_none(), "the last look is over");
+        new.join(5, &room);
         let note = |of: &TopCounters| {
             let mut noting = of.begin(6, &room).unwrap();
             noting.note(client(1), &facts(false, false), &subject(1, 1, 7), Some(30));
         };
         note(&new);
         // Whoever is known to the look already keeps what it has counted.
-        new.join(&room);
+        new.join(7, &room);
         let window = take(|| [&old, &new], &[], 100, &room);
         assert_eq!((window.all.total.calls, window.focused[0].1.total.calls), (1, 1));
     }

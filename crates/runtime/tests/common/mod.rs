@@ -20,7 +20,7 @@ use steadfast_engine::{
     Awaited, CallHost, CompoundOperation, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer,
     ReplySink, Room, StorageId, Verdict,
 };
-use steadfast_runtime::{Server, ServerOptions, Service};
+use steadfast_runtime::{ReplyLog, Server, ServerOptions, Service};
 use steadfast_vfs::{FileRange, Flush, FlushDomain, FlushTarget, FlushWhat, FsError};
 
 /// Long enough for anything that is not stuck.
@@ -386,8 +386,13 @@ pub struct Fixture {
 }
 
 pub fn start(options: ServerOptions) -> Fixture {
+    start_with_log(options, None)
+}
+
+pub fn start_with_log(options: ServerOptions, log: Option<Arc<dyn ReplyLog>>) -> Fixture {
     let toy = Arc::new(Shared::default());
-    let server = Server::start(options, Arc::new(Toy(Arc::clone(&toy)))).unwrap();
+    let service = Arc::new(Toy(Arc::clone(&toy)));
+    let server = Server::start_with_log(options, service, log).unwrap();
     let address = server.local_addresses()[0];
     Fixture { server, toy, address }
 }
