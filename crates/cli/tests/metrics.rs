@@ -177,8 +177,14 @@ fn monitoring_asks_by_tcp_with_the_token() {
     assert_eq!(ask(address, &authorized(TOKEN)).0, "401");
     assert_eq!(ask(address, &authorized(&second)).0, "200");
     std::fs::write(&token, "short").expect("written");
+    let reloaded = output(&["reload", "--state-directory", utf8(&place.state)]);
+    assert_eq!(reloaded.status.code(), Some(1), "{}", stderr(&reloaded));
+    let told = [reloaded.stdout, reloaded.stderr].concat();
+    let told = String::from_utf8(told).expect("text");
+    assert!(told.contains("the previous token stays valid"), "{told}");
+    assert_eq!(ask(address, &authorized(&second)).0, "200");
     running.signal(rustix::process::Signal::HUP);
-    Running::log_with(&place, "the token of before counts");
+    Running::log_with(&place, "the previous token stays valid");
     assert_eq!(ask(address, &authorized(&second)).0, "200");
     std::fs::write(&token, &third).expect("written");
     running.signal(rustix::process::Signal::HUP);

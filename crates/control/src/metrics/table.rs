@@ -144,7 +144,7 @@ metrics! {
     SHARES_AGE Gauge "steadfast_shares_age_seconds" in "seconds":
         "How long ago shares were counted: at this scrape, or at the last one that no change of shares kept from it.";
     SHARES_CHANGE Gauge "steadfast_shares_change_seconds" in "seconds":
-        "How long a change of shares has been going on that keeps them from being counted. Over a minute it waits for a disk that hangs.";
+        "How long the shares have been locked by one who changes or reads them, so that they cannot be counted. Over a minute he waits for a disk that hangs.";
 
     CLIENTS Gauge "steadfast_clients" ["protocol", "state"]:
         "Clients with state. A courteous one is silent for longer than its lease, and keeps its state until somebody needs it.";

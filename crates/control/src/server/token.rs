@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use steadfast_sys::{durable_file, process};
 
@@ -24,6 +24,8 @@ struct Known {
     /// Unless it is of no file.
     file: Option<PathBuf>,
     token: RwLock<Arc<str>>,
+    /// Who reads the file again. Whoever asks for the token does not wait for that.
+    reading: Mutex<()>,
 }
 
 impl ScraperToken {
@@ -32,8 +34,11 @@ impl ScraperToken {
     /// # Errors
     /// As [`read_of_file`].
     pub fn of_file(path: &Path) -> io::Result<Self> {
-        let token = RwLock::new(read_of_file(path)?);
-        Ok(Self(Arc::new(Known { file: Some(path.to_owned()), token })))
+        Ok(Self::of(Some(path.to_owned()), read_of_file(path)?))
+    }
+
+    fn of(file: Option<PathBuf>, token: Arc<str>) -> Self {
+        Self(Arc::new(Known { file, token: RwLock::new(token), reading: Mutex::default() }))
     }
 
     /// The one that counts now.
@@ -44,9 +49,11 @@ impl ScraperToken {
     /// Reads the file again; whether it has another token now.
     ///
     /// # Errors
-    /// As [`read_of_file`]: then the token of before counts.
+    /// As [`read_of_file`]: then the previous token stays valid.
     pub fn read_again(&self) -> io::Result<bool> {
         let Some(file) = &self.0.file else { return Ok(false) };
+        // Before it is read: of two who read it the later has the later token, and a revoked one does not come back.
+        let _reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let token = read_of_file(file)?;
         let mut known = self.0.token.write().unwrap_or_else(PoisonError::into_inner);
         let is_another = *known != token;
@@ -57,7 +64,7 @@ impl ScraperToken {
 
 impl From<&str> for ScraperToken {
     fn from(token: &str) -> Self {
-        Self(Arc::new(Known { file: None, token: RwLock::new(token.into()) }))
+        Self::of(None, token.into())
     }
 }
 

@@ -49,10 +49,14 @@ pub(crate) fn start(
     let options = options(settings);
     if let Some(token) = options.metrics.as_ref().and_then(|metrics| metrics.token.clone()) {
         about.shares.set_read_beside(Box::new(move || match token.read_again() {
-            Ok(true) => tracing::info!("[metrics]: token_file has another token now"),
-            Ok(false) => {}
+            Ok(is_another) => {
+                if is_another {
+                    tracing::info!("[metrics]: token_file has another token now");
+                }
+                None
+            }
             Err(error) => {
-                tracing::error!("[metrics]: token_file: {error}: the token of before counts");
+                Some(format!("[metrics]: token_file: {error}: the previous token stays valid"))
             }
         }));
     }

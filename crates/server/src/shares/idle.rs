@@ -52,7 +52,7 @@ impl IdleShares {
 impl ShareManager {
     fn let_idle_go(&self) {
         // A disk may hold up who has it: then another time.
-        let Some(mut state) = self.state.try_lock() else { return };
+        let Some(mut state) = self.try_lock(Duration::ZERO) else { return };
         let State { exports, faults, .. } = &mut *state;
         let closed =
             exports.let_idle_go(&self.engine.exports(), LOOKS, |id| faults.contains_key(&id));

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_access::Access;
 use steadfast_catalog::ShareChange;
 use steadfast_catalog::manage::Mistake;
@@ -74,6 +74,9 @@ const LOOKED_AT_ONCE: usize = 2048;
 /// How long what is to be kept waits, when the server stops, for somebody whom a disk holds up.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Reads again what is no share, and says what is wrong with it.
+pub(crate) type ReadBeside = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// The shares of a running server.
 pub(crate) struct ShareManager {
     state: Mutex<State>,
@@ -83,7 +86,7 @@ pub(crate) struct ShareManager {
     /// Without it the shares of the configuration stay.
     read_base: Option<ReadBase>,
     /// Beside the shares: what the server's other parts read again with them.
-    read_beside: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    read_beside: OnceLock<ReadBeside>,
     news: broadcast::Sender<Arc<[Event]>>,
     plugins: Plugins,
     writer: Writer,
@@ -98,7 +101,7 @@ pub(crate) struct ShareManager {
 
 impl ShareManager {
     /// Notes what else is read when the configuration is read again.
-    pub(crate) fn set_read_beside(&self, read: Box<dyn Fn() + Send + Sync>) {
+    pub(crate) fn set_read_beside(&self, read: ReadBeside) {
         let _ = self.read_beside.set(read);
     }
 
@@ -213,12 +216,20 @@ impl ShareManager {
     /// For how long they have been changed by somebody, if that goes on for `patience`, as is the case while a disk
     /// hangs that has to be looked at.
     pub(crate) fn counts(&self, patience: Duration) -> Result<ShareCounts, Duration> {
-        let held = self.state.try_lock_for(patience).map(|state| state.counts());
+        let held = self.try_lock(patience).map(|state| state.counts());
         held.ok_or_else(|| self.held_since.age())
     }
 
     fn lock(&self) -> Held<'_> {
-        let state = self.state.lock();
+        self.hold(self.state.lock())
+    }
+
+    /// `None` if somebody has them for longer than `patience`.
+    fn try_lock(&self, patience: Duration) -> Option<Held<'_>> {
+        self.state.try_lock_for(patience).map(|state| self.hold(state))
+    }
+
+    fn hold<'m>(&'m self, state: MutexGuard<'m, State>) -> Held<'m> {
         self.held_since.begin();
         Held { state, since: &self.held_since }
     }
@@ -351,16 +362,14 @@ impl ShareManager {
 
     /// Reads everything again. What has mistakes stays as it is; they are returned.
     pub(crate) fn read_again(self: &Arc<Self>, who: &str) -> ReadAgain {
-        if let Some(read) = self.read_beside.get() {
-            read();
-        }
+        let told_as = |what| Mistake { what, ..Mistake::default() };
+        let beside = self.read_beside.get().and_then(|read| read());
+        let mut mistakes: Vec<Mistake> = beside.into_iter().map(told_as).collect();
         let mut state = self.lock();
         // Not before: of two who read it the later has to have the later one.
         let base = self.read_base.as_ref().map(|read| read());
         let mut told = state.told_paths();
         let served_before = state.served_states();
-        let told_as = |what| Mistake { what, ..Mistake::default() };
-        let mut mistakes = Vec::new();
         let mut warnings = Vec::new();
         let mut done = Done { sequence: state.store.sequence(), ..Done::default() };
         match base {
@@ -412,7 +421,7 @@ impl ShareManager {
         self.idle.stop();
         self.returning.stop(STOP_PATIENCE);
         self.writer.stop();
-        let Some(mut state) = self.state.try_lock_for(STOP_PATIENCE) else {
+        let Some(mut state) = self.try_lock(STOP_PATIENCE) else {
             tracing::warn!(
                 "a disk holds up who changes shares: what is not in the groups' files yet is \
                  written there after the next start"
