@@ -100,7 +100,7 @@ fn name(call: &SlowCall) -> String {
         ("nfs", 3) => String::new(),
         (protocol, version) => format!(" {protocol}{version}"),
     };
-    // Another stage is no operation's.
+    // Other stages belong to no single operation.
     let is_in_one = call
         .by_length()
         .first()

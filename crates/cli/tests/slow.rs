@@ -5,6 +5,8 @@
 mod common;
 mod intent_log_support;
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, output, stderr, utf8};
@@ -102,6 +104,19 @@ fn the_disk_of_the_share_is_named() {
     assert!(text.contains("in the file system or waiting for its disk"), "{text}");
 }
 
+/// What `steadfast log status` asks for, without a process for each question.
+fn log_status(place: &Place) -> Value {
+    let mut stream = UnixStream::connect(place.state.join("control.sock")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /v1/log HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{answer}");
+    serde_json::from_str(body).unwrap()
+}
+
 /// The log has no room, and cannot be given any: changes wait for that, and not for a disk of a share.
 #[test]
 fn a_log_without_room_is_named() {
@@ -117,11 +132,7 @@ fn a_log_without_room_is_named() {
     let file = create(&mut client, &root, "slow-file");
     let frozen = log.freeze();
     // Each takes room until it is written, which it is not, until the first finds none.
-    let waits_for_room = || {
-        let words = ["log", "status", "--json", "--state-directory", utf8(&site.place.state)];
-        let told: Value = serde_json::from_slice(&output(&words).stdout).unwrap();
-        told["waits_for_room"].as_u64().unwrap()
-    };
+    let waits_for_room = || log_status(&site.place)["waits_for_room"].as_u64().unwrap();
     let bytes = vec![7; 32 << 10];
     let mut xids = Vec::new();
     let before = waits_for_room();

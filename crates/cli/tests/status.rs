@@ -6,9 +6,9 @@ mod common;
 mod intent_log_support;
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, stderr, utf8};
@@ -170,11 +170,12 @@ impl Hanging {
         let Ok(unread) = File::options().read(true).write(true).open("/dev/fuse") else {
             return skip("there is no FUSE");
         };
-        // mount(8) gets it by its number.
-        rustix::io::fcntl_setfd(&unread, rustix::io::FdFlags::empty()).unwrap();
-        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", unread.as_raw_fd());
-        let words = ["-i", "-t", "fuse", "-o", &options, "hanging", utf8(at)];
-        if !Command::new("mount").args(words).status().is_ok_and(|done| done.success()) {
+        // mount(8) gets it as its input, and what other tests start does not: whoever has it keeps it mounted.
+        let input = unread.try_clone().unwrap();
+        let options = "fd=0,rootmode=40000,user_id=0,group_id=0";
+        let words = ["-i", "-t", "fuse", "-o", options, "hanging", utf8(at)];
+        let mounted = Command::new("mount").args(words).stdin(input).status();
+        if !mounted.is_ok_and(|done| done.success()) {
             return skip("nothing can be mounted: this takes root");
         }
         Some(Self { at: at.to_owned(), _unread: unread })
@@ -186,6 +187,19 @@ impl Drop for Hanging {
         // What waits for it ends when the last descriptor is closed.
         let _ = Command::new("umount").args(["--lazy", utf8(&self.at)]).status();
     }
+}
+
+/// A process of this group that has not ended.
+fn alive(group: u32) -> Option<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+        // `812 (steadfast) S 1 811 …`: behind the name are the state, the parent and the group.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let words: Vec<&str> = rest.split(' ').take(3).collect();
+        let is_of_it = words.get(2)?.parse() == Ok(group);
+        (is_of_it && !matches!(words[0], "Z" | "X")).then_some(stat)
+    });
+    processes.into_iter().next()
 }
 
 /// A share's disk hangs for whoever asks it: the command answers, says which, and leaves nobody behind.
@@ -202,8 +216,20 @@ fn a_disk_that_hangs_does_not_keep_the_answer() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(asking.try_wait().unwrap().is_none(), "the file system answers");
     for _ in 0..2 {
-        let (document, code) = status(&place.state);
-        assert_eq!((code, &document["serving"]), (2, &"yes".into()), "{document}");
+        let words = ["status", "--json", "--state-directory", utf8(&place.state)];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let asking = command.spawn().unwrap();
+        let group = asking.id();
+        let done = asking.wait_with_output().unwrap();
+        let document: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!((done.status.code(), &document["serving"]), (Some(2), &"yes".into()));
+        // Who asked the disk was killed, though it still hangs.
+        let begun = Instant::now();
+        while let Some(left) = alive(group) {
+            assert!(begun.elapsed() < PATIENCE, "{left} is left behind");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let disks = document["disks"].as_array().unwrap();
         let disk = disks.iter().find(|disk| disk["path"] == utf8(&at)).unwrap();
         assert_eq!(disk["hangs"], true, "{document}");
