@@ -288,9 +288,10 @@ impl Keeping {
         }
         loop {
             match self.settle(true, waiting) {
-                Ok(true) => return Ok(()),
+                // Somebody else may have found out before that the server had lost some of them.
+                Ok(true) if !self.recovery.has_lost() => return Ok(()),
                 // A recovery makes what was lost again, and stable.
-                Ok(false) => {}
+                Ok(_) => {}
                 Err(error) if is_lost(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -373,10 +374,7 @@ impl Keeping {
             Ok(status) => status,
             Err(error) if is_gone(&error) => {
                 // It was removed. Another object of the file system will do.
-                let other = self.root_of(file_system, &node);
-                if Arc::ptr_eq(&other, &node) {
-                    return Err(error);
-                }
+                let Some(other) = self.another_of(file_system, &node) else { return Err(error) };
                 if let Some(one) = self.unstable.lock().get_mut(&file_system) {
                     one.node = other;
                 }
@@ -420,19 +418,22 @@ impl Keeping {
         Ok(had_all)
     }
 
-    /// The share's root, if it is on this file system; otherwise the object that was asked about.
-    fn root_of(&self, file_system: u64, node: &Arc<Node>) -> Arc<Node> {
-        let root = self.nodes.by_number(ROOT);
-        let is_of = |root: &Arc<Node>| root.attributes().fsid == file_system;
-        root.filter(is_of).unwrap_or_else(|| Arc::clone(node))
+    /// Another object of this file system, in the place of one that is gone: the share's root, which lasts longest, if
+    /// that is on it.
+    fn another_of(&self, file_system: u64, gone: &Arc<Node>) -> Option<Arc<Node>> {
+        gone.die();
+        let is_of = |root: &Arc<Node>| !root.is_dead() && root.attributes().fsid == file_system;
+        let root = self.nodes.by_number(ROOT).filter(is_of);
+        root.or_else(|| self.nodes.any_of(file_system))
     }
 
     /// Makes everything stable; for the end of a mount. Returns how many changes are left after this time.
     pub(crate) fn finish(&self, time: Duration) -> usize {
         let since = Instant::now();
+        let patience = Patience { pid: 0, until: Some(since + time) };
         loop {
             // What failed is told, and tried again.
-            let _ = self.settle(true, (Patience::default(), since));
+            let _ = self.settle(true, (patience, since));
             let left = self.unstable.lock().values().map(|one| one.records.len()).sum();
             if left == 0 || since.elapsed() >= time {
                 return left;

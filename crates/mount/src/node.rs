@@ -509,6 +509,17 @@ impl Nodes {
         table.by_number.get(number).map(|(node, _)| Arc::clone(node))
     }
 
+    /// A node of a file system of the server's that is not known to be gone; a directory, if there is one.
+    pub(crate) fn any_of(&self, file_system: u64) -> Option<Arc<Node>> {
+        let nodes: Vec<_> =
+            self.table.lock().by_number.values().map(|(node, _)| Arc::clone(node)).collect();
+        let is_of = |node: &&Arc<Node>| !node.is_dead() && node.attributes().fsid == file_system;
+        let mut of_it = nodes.iter().filter(is_of);
+        let first = of_it.next()?;
+        let directory = std::iter::once(first).chain(of_it).find(|node| node.is_directory());
+        Some(Arc::clone(directory.unwrap_or(first)))
+    }
+
     /// The node of a handle, which the kernel gets to know once more, with attributes of a call
     /// that was sent at this moment.
     pub(crate) fn enter(

@@ -221,6 +221,11 @@ impl Recovery {
         self.state.lock().finished
     }
 
+    /// Whether the server lacks what it had acknowledged, as far as is known.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.state.lock().has_lost
+    }
+
     /// Waits while the server lacks what it had acknowledged.
     pub(crate) fn wait(&self, patience: Patience, since: Instant) -> Result<(), ClientError> {
         let mut state = self.state.lock();

@@ -150,3 +150,21 @@ fn a_dead_handle_lives_again_when_the_server_knows_it() {
     file.nodes.enter(&file.node.handle(), &file.told(1), Instant::now());
     assert!(!file.node.is_dead());
 }
+
+#[test]
+fn a_file_system_is_asked_about_by_what_is_left_of_it() {
+    let fixture = Fixture::new(FileType::Regular);
+    let enter = |handle: u8, file_type, fsid| {
+        let told = Attributes { fsid, fileid: u64::from(handle), ..attributes(file_type, 1) };
+        fixture.nodes.enter(&FileHandle(vec![handle]), &told, Instant::now())
+    };
+    let file = enter(3, FileType::Regular, 7);
+    let directory = enter(4, FileType::Directory, 7);
+    let number = |fsid| fixture.nodes.any_of(fsid).map(|node| node.number);
+    assert_eq!(number(7), Some(directory.number));
+    directory.die();
+    assert_eq!(number(7), Some(file.number));
+    file.die();
+    assert_eq!(number(7), None);
+    assert_eq!(number(1), Some(ROOT));
+}
