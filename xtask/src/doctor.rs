@@ -54,9 +54,9 @@ const FAULTS: &[Fault] = &[
 /// How many of [`FAULTS`] the short form tries.
 const SHORT: usize = 2;
 
-/// The short form, for CI.
-pub(crate) fn short() -> Result<()> {
-    run(&["--short".to_owned()])
+/// The short form, for CI, with a program that is built.
+pub(crate) fn short(program: &str) -> Result<()> {
+    run(&["--short", "--program", program].map(str::to_owned))
 }
 
 /// Runs the command with the arguments that follow its name.

@@ -61,6 +61,7 @@ const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
   --only NAME         only cases whose name contains NAME; may be repeated
   --long              the long version of every case
   --seed N            of everything random; printed at the start of every run
+  --program FILE      a steadfast that is built already
   --list              print the cases and end
   --keep              leave the run's logs and control files behind also when all passed
 ";
@@ -73,6 +74,7 @@ struct Options {
     delegations: String,
     filesystem: storage::Kind,
     only: Vec<String>,
+    program: Option<PathBuf>,
     is_long: bool,
     is_list: bool,
     is_keep: bool,
@@ -87,6 +89,7 @@ impl Options {
             delegations: "none".to_owned(),
             filesystem: storage::Kind::Ext4,
             only: Vec::new(),
+            program: None,
             is_long: false,
             is_list: false,
             is_keep: false,
@@ -114,6 +117,7 @@ impl Options {
                 }
                 "--filesystem" => options.filesystem = value()?.parse()?,
                 "--only" => options.only.push(value()?.clone()),
+                "--program" => options.program = Some(std::path::absolute(value()?)?),
                 "--seed" => {
                     options.seed = value()?.parse().context("--seed needs a number")?;
                 }
@@ -293,7 +297,10 @@ impl<'a> Suite<'a> {
         let storage = Storage::create(directory, options.filesystem, janitor)?;
         let namespace = Namespace::create(janitor)?;
         let binary = match options.server {
-            server::Kind::Steadfast => build_steadfast(root)?,
+            server::Kind::Steadfast => match &options.program {
+                Some(program) => program.clone(),
+                None => build_steadfast(root)?,
+            },
             server::Kind::Ganesha => PathBuf::from("ganesha.nfsd"),
         };
         let mut server = Server::new(options.server, binary, directory, &storage, options)?;

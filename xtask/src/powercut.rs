@@ -37,22 +37,37 @@ const CI_HISTORIES: &[&[&str]] = &[
 
 /// Runs the command with the arguments that follow its name.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("only root may mount, and make loop devices and namespaces: run this as root");
-    }
-    packages::ensure(PACKAGES)?;
+    demand()?;
     if arguments.iter().any(|word| word == "ganesha") {
         packages::ensure(GANESHA_PACKAGES)?;
     }
     if let Some(wanted) = mutations::wanted(arguments)? {
         return mutations::run(&wanted);
     }
+    run_built(&build("checks")?, arguments)
+}
+
+/// Installs what the rig needs, for root.
+fn demand() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("only root may mount, and make loop devices and namespaces: run this as root");
+    }
+    packages::ensure(PACKAGES)
+}
+
+/// Builds server and rig, and says where they are.
+fn build(profile: &str) -> Result<PathBuf> {
     // One after the other: together they would be built with each other's features.
     for package in ["steadfast", "steadfast-powercut"] {
-        tidy::cargo(&["build", "--profile", "checks", "-p", package])?;
+        tidy::cargo(&["build", "--profile", profile, "-p", package])?;
     }
-    let target = target_directory()?;
-    let mut command = rig(&target.join("checks"));
+    Ok(tidy::target_directory()?.join(if profile == "dev" { "debug" } else { profile }))
+}
+
+/// Runs the rig with programs from this directory.
+fn run_built(programs: &Path, arguments: &[String]) -> Result<()> {
+    let target = tidy::target_directory()?;
+    let mut command = rig(programs);
     if !arguments.iter().any(|word| word == "--keep") {
         command.arg("--keep").arg(target.join("powercut"));
     }
@@ -82,35 +97,34 @@ fn wait_for(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What CI runs.
+/// What CI runs, with programs built as for its tests, so that nothing is built twice.
 pub(crate) fn short() -> Result<()> {
+    demand()?;
+    let programs = build("dev")?;
     let with_log = tidy::workspace_root()?.join("tests/powercut/with-log.toml");
     let with_log = with_log.to_str().context("a path that is UTF-8")?;
     for (file_system, without, with, log_file_system) in CI {
         let flags = ["--replies", "--allow-halves", "--log-mib", "64", "--configuration", with_log];
         let words = ["--fs", file_system, "--points", with, "--log-fs", log_file_system];
-        run(&words.into_iter().chain(flags).map(str::to_owned).collect::<Vec<_>>())?;
+        run_built(
+            &programs,
+            &words.into_iter().chain(flags).map(str::to_owned).collect::<Vec<_>>(),
+        )?;
         // Without a log, on btrfs something may be lost that an unacknowledged call was about to
         // replace (docs/powercut.md).
         if *without != "0" {
             let words = ["--fs", file_system, "--points", without, "--allow-halves"];
-            run(&words.map(str::to_owned))?;
+            run_built(&programs, &words.map(str::to_owned))?;
         }
     }
     let with_small_log = tidy::workspace_root()?.join("tests/powercut/histories.toml");
     let with_small_log = with_small_log.to_str().context("a path that is UTF-8")?;
     for words in CI_HISTORIES {
         let flags = ["--log-mib", "64", "--configuration", with_small_log];
-        run(&words.iter().copied().chain(flags).map(str::to_owned).collect::<Vec<_>>())?;
+        run_built(
+            &programs,
+            &words.iter().copied().chain(flags).map(str::to_owned).collect::<Vec<_>>(),
+        )?;
     }
     Ok(())
-}
-
-fn target_directory() -> Result<PathBuf> {
-    let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => PathBuf::from(directory),
-        None => tidy::workspace_root()?.join("target"),
-    };
-    std::fs::create_dir_all(&target)?;
-    Path::new(&target).canonicalize().context("the target directory")
 }

@@ -62,8 +62,16 @@ const USAGE: &str = "usage: cargo xtask test [--skip STEP]... [--only STEP]...";
 
 /// `watch` beside the client's own counts, and `doctor` on a client.
 fn diagnosis() -> Result<()> {
-    watch::short()?;
-    doctor::short()
+    let program = program()?;
+    watch::short(&program)?;
+    doctor::short(&program)
+}
+
+/// The program as its tests have it: for the steps behind them nothing is built again.
+fn program() -> Result<String> {
+    tidy::cargo(&["build", "--package", cargo_tests::PROGRAM])?;
+    let program = tidy::target_directory()?.join("debug").join(cargo_tests::PROGRAM);
+    program.into_os_string().into_string().ok().context("the path of the workspace is not UTF-8")
 }
 
 /// Runs the command with the arguments that follow its name. Every step is run, whatever failed before.
@@ -163,7 +171,7 @@ fn fuzz() -> Result<()> {
 }
 
 fn kernel() -> Result<()> {
-    kernel_client::run(&[])
+    kernel_client::run(&["--program".to_owned(), program()?])
 }
 
 /// What differs most from NFSv3; `cargo xtask kernel-client --nfs 4.1` is the whole suite.
@@ -209,8 +217,10 @@ fn kernel_nfs40() -> Result<()> {
 }
 
 fn kernel_cases(nfs: &str, cases: &[&str]) -> Result<()> {
+    let program = program()?;
     let only = cases.iter().flat_map(|name| ["--only", name]);
-    let words: Vec<String> = ["--nfs", nfs].into_iter().chain(only).map(str::to_owned).collect();
+    let words = ["--program", &program, "--nfs", nfs].into_iter().chain(only);
+    let words: Vec<String> = words.map(str::to_owned).collect();
     kernel_client::run(&words)
 }
 

@@ -84,6 +84,16 @@ pub(crate) fn cargo_program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
+/// Where cargo builds.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => workspace_root()?.join("target"),
+    };
+    std::fs::create_dir_all(&target)?;
+    Path::new(&target).canonicalize().context("the target directory")
+}
+
 fn metadata(root: &Path) -> Result<serde_json::Value> {
     let output = Command::new(cargo_program())
         .args(["metadata", "--format-version", "1"])

@@ -117,9 +117,9 @@ impl Site {
     }
 }
 
-/// The short form, for CI.
-pub(crate) fn short() -> Result<()> {
-    run(&["--short".to_owned()])
+/// The short form, for CI, with a program that is built.
+pub(crate) fn short(program: &str) -> Result<()> {
+    run(&["--short", "--program", program].map(str::to_owned))
 }
 
 /// Runs the command with the arguments that follow its name.

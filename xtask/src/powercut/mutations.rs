@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use super::{rig, target_directory, wait_for};
+use super::{rig, wait_for};
 use crate::tidy;
 
 /// A way to break the server, and what the rig must find then.
@@ -87,7 +87,7 @@ pub(super) fn run(wanted: &[&Mutation]) -> Result<()> {
     for more in [&["steadfast", "--features", "powercut-mutations"][..], &["steadfast-powercut"]] {
         tidy::cargo(&[&["build", "--quiet", "-p"], more].concat())?;
     }
-    let programs = target_directory()?.join("debug");
+    let programs = tidy::target_directory()?.join("debug");
     let configuration = tidy::workspace_root()?.join("tests/powercut/mutations.toml");
     let configuration = configuration.to_str().context("a path that is UTF-8")?;
     let mut missed = Vec::new();
