@@ -28,6 +28,10 @@ const PACKAGES: &[&str] = &[
     "nfs-ganesha",
     "nfs-ganesha-vfs",
     "rpcbind",
+    // What the documentation tells to type.
+    "curl",
+    "openssl",
+    "tcpdump",
     // promtool, which reads metrics and alerts as Prometheus does.
     "prometheus",
 ];

@@ -270,6 +270,36 @@ fn a_disk_that_takes_no_changes_for_a_while_does_not_keep_the_answer() {
     stop(running);
 }
 
+/// After an error of its disk an ext4 takes no changes, while its mount stays read-write.
+#[test]
+fn a_file_system_that_has_become_read_only_is_a_warning() {
+    let Some(site) = Site::new(&["good", "bad"]) else { return };
+    let bad = &site.disks[1];
+    assert!(bad.remount("errors=remount-ro"));
+    let running = site.start();
+    status_becomes(&site.place.state, 0);
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let at = format!(" {} ", utf8(bad.at()));
+    let mount = mounts.lines().find(|line| line.contains(&at)).unwrap();
+    let device = mount.split(" - ext4 /dev/").nth(1).unwrap().split(' ').next().unwrap();
+    if let Err(error) = std::fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "trial") {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{error}");
+        println!("skipped: no error can be had: {error}");
+        return;
+    }
+    let (document, code) = status(&site.place.state);
+    assert!(code > 0, "{document}");
+    let what = format!("the file system at {} is read-only", utf8(bad.at()));
+    let told = |one: &&Value| one["what"].as_str().unwrap().starts_with(&what);
+    let found: Vec<_> = warnings(&document).into_iter().filter(told).collect();
+    assert_eq!(found.len(), 1, "{document}");
+    assert_eq!(found[0]["severity"], "warning", "{document}");
+    let disks = document["disks"].as_array().unwrap().iter();
+    let failing: Vec<_> = disks.filter(|disk| disk["changes_fail"] == true).collect();
+    assert_eq!((failing.len(), &failing[0]["path"]), (1, &utf8(bad.at()).into()), "{document}");
+    drop(running);
+}
+
 #[test]
 fn wrong_usage_is_not_taken_for_a_server_that_does_not_serve() {
     assert_eq!(output(&["status", "--what"]).status.code(), Some(3));
