@@ -1,10 +1,11 @@
 //! The command line, as it is typed.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
 use steadfast_catalog::configuration::{Delegations, LOG_MIB, ListenAddress, LogTarget};
 use steadfast_control::slow::{CALLS_MAX, CALLS_USUAL};
@@ -267,8 +268,8 @@ pub(crate) struct SlowArguments {
 /// Exit status: 0 stopped by a signal, 1 could not start or failed, 2 wrong usage.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArguments {
-    /// Directories to serve, beside the shares of the configuration file. One that is missing is
-    /// created.
+    /// Directories to serve, beside the shares of the configuration file; without any those of
+    /// `STEADFAST_SERVE_DIRECTORIES`, with colons between. One that is missing is created.
     #[arg(value_name = "DIR")]
     pub(crate) directories: Vec<PathBuf>,
     /// Configuration file; without it /etc/steadfast/steadfast.toml is read if it is there.
@@ -329,8 +330,9 @@ pub(crate) struct ShareArguments {
 #[command(next_help_heading = "Server options (each outweighs the configuration file)")]
 pub(crate) struct ServerArguments {
     /// Serve at this address (default: all of IPv4 and IPv6), a link-local one with its interface
-    /// (`[fe80::1%eth0]:2049`); may be repeated.
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = str::parse::<ListenAddress>)]
+    /// (`[fe80::1%eth0]:2049`); may be repeated, or have several with commas.
+    #[arg(long, value_name = "ADDR[:PORT]", value_delimiter = ',',
+          value_parser = str::parse::<ListenAddress>)]
     pub(crate) listen: Vec<ListenAddress>,
     /// Serve at this port; 0 takes a free one.
     #[arg(long, value_name = "N")]
@@ -374,6 +376,45 @@ pub(crate) struct ServerArguments {
     /// How many pools of workers (default: one a NUMA node).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) pools: Option<u16>,
+}
+
+/// Begins the names of the environment's variables for `serve`. Kubernetes gives a container variables of its own,
+/// `STEADFAST_PORT` and others, beside a service that is called steadfast.
+const ENVIRONMENT: &str = "STEADFAST_SERVE_";
+/// What is served, with colons between, if the command line names nothing.
+const DIRECTORIES: &str = "STEADFAST_SERVE_DIRECTORIES";
+/// Not for every start: what an administrator says once.
+const NOT_OF_ENVIRONMENT: [&str; 4] = ["new-handle-key", "verbose", "unsafe-async", "help"];
+
+/// The arguments as clap has them, with what is named by the environment: `--no-udp` of `serve` is
+/// `STEADFAST_SERVE_NO_UDP=true` too. The command line outweighs it.
+pub(crate) fn command() -> clap::Command {
+    let name = |argument: clap::Arg| {
+        let long = argument.get_long().filter(|long| !NOT_OF_ENVIRONMENT.contains(long));
+        let Some(long) = long else { return argument };
+        let name = long.to_uppercase().replace('-', "_");
+        argument.env(format!("{ENVIRONMENT}{name}")).hide_env_values(true)
+    };
+    Arguments::command().mut_subcommand("serve", |serve| serve.mut_args(name))
+}
+
+/// Understands these words, and the environment.
+///
+/// # Errors
+/// What clap has to say: help, the version, or what is wrong.
+pub(crate) fn understand(
+    words: impl IntoIterator<Item = OsString>,
+) -> Result<Arguments, clap::Error> {
+    let mut matches = command().try_get_matches_from(words)?;
+    let mut arguments = Arguments::from_arg_matches_mut(&mut matches)?;
+    if let Command::Serve(serve) = &mut arguments.command
+        && serve.directories.is_empty()
+        && let Some(directories) = std::env::var_os(DIRECTORIES)
+    {
+        serve.directories =
+            std::env::split_paths(&directories).filter(|path| !path.as_os_str().is_empty()).collect();
+    }
+    Ok(arguments)
 }
 
 impl ShareArguments {
@@ -444,10 +485,10 @@ fn log_target(text: &str) -> Result<LogTarget, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
+    use clap::Parser;
     use steadfast_shares::Squash;
 
-    use super::{Arguments, Command, ListenAddress, ServeArguments};
+    use super::{Arguments, Command, ListenAddress, ServeArguments, command};
 
     fn serve(words: &[&str]) -> ServeArguments {
         let words = ["steadfast", "serve"].iter().chain(words);
@@ -459,7 +500,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Arguments::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

@@ -43,7 +43,7 @@ use steadfast_access::helper;
 use steadfast_control::plain;
 use steadfast_sys::process::Signals;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::Command;
 
 fn main() -> ExitCode {
     let outcome = |result: anyhow::Result<()>| match result {
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     {
         return mount_command::run_helper(words);
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match arguments::understand(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => return wrong_usage(&error),
     };

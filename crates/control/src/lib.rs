@@ -11,6 +11,7 @@ pub mod api;
 mod client;
 pub mod clients;
 pub mod explain;
+mod health;
 pub mod intent_log;
 pub mod metrics;
 pub mod plain;
@@ -24,6 +25,7 @@ pub mod store;
 pub mod top;
 
 pub use client::{AskError, Client, Patience, Watch};
+pub use health::Health;
 pub use server::{
     Control, ControlOptions, MetricsOptions, OPENAPI, Peer, Permissions, SOCKET_NAME, ScraperToken,
     read_token_file, router,

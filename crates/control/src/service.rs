@@ -9,6 +9,7 @@ use crate::api::{
     AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
     Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
+use crate::Health;
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
 use crate::metrics::Figures;
@@ -199,6 +200,8 @@ pub type TopTeller = Box<dyn Fn(&TopFilter) -> TopReport + Send + Sync>;
 
 /// What there is to ask.
 pub struct Services {
+    /// Whether it lives, and serves.
+    pub health: Arc<Health>,
     /// What was counted.
     pub statistics: Teller<Statistics>,
     /// The slowest calls.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use steadfast_access::Access;
 use steadfast_catalog::configuration::{Delegations, NamesSettings, ServerSettings};
-use steadfast_control::Control;
+use steadfast_control::{Control, Health};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, JournalingClient, OptionalVersions};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
 use steadfast_runtime::{self as runtime, ServerOptions};
@@ -86,6 +86,7 @@ pub struct Server {
     /// What the host's rpcbind knows of us.
     registered: Vec<Netid>,
     starting: Starting,
+    health: Arc<Health>,
     has_ended: bool,
     /// Kept locked as long as we run.
     state: StateDirectory,
@@ -156,6 +157,7 @@ impl Server {
             mount_by: MountBy::nowhere(),
             registered: Vec::new(),
             starting: Starting::default(),
+            health: Arc::default(),
             has_ended: false,
             state,
         };
@@ -180,6 +182,7 @@ impl Server {
         let log = self.log.keeper();
         let listening = addresses.serve(options, &self.engine, log)?;
         let about = AskedAbout {
+            health: &self.health,
             observer: listening.server.observer(),
             engine: &self.engine,
             storage,
@@ -190,6 +193,8 @@ impl Server {
         self.control = control::start(about, settings, &self.state.path);
         let swept = Arc::clone(storage);
         listening.server.every_second(Box::new(move || swept.sweep()));
+        let health = Arc::clone(&self.health);
+        listening.server.every_second(Box::new(move || health.beat()));
         listening.server.every_second(memory::watch(&self.engine, self.names.access()));
         let (engine, outbound) = (Arc::clone(&self.engine), self.outbound.clone());
         listening.server.every_second(Box::new(move || {
@@ -216,6 +221,7 @@ impl Server {
     /// disk hangs.
     fn begin_to_finish(&mut self, not_looked_at: NotLookedAt) -> Result<(), StartError> {
         let (engine, shares) = (Arc::clone(&self.engine), Arc::clone(&self.shares));
+        let health = Arc::clone(&self.health);
         let looking = move || {
             if shares.finish_start(not_looked_at)
                 && engine.exports().is_empty()
@@ -226,6 +232,7 @@ impl Server {
                     "none of the shares can be served now: steadfast share list says why"
                 );
             }
+            health.note_started();
         };
         self.starting.begin(looking).tried("cannot start a thread")
     }
@@ -307,6 +314,7 @@ impl Server {
         if std::mem::replace(&mut self.has_ended, true) {
             return true;
         }
+        self.health.note_stopping();
         if self.starting.is_under_way() {
             self.shares.end_start();
             // What is under way may have a file system join the intent log.

@@ -1,15 +1,14 @@
 //! What shells know of the commands, made of the definitions of their arguments.
 
 use anyhow::Result;
-use clap::CommandFactory;
 
 use super::arguments::CompletionArguments;
-use crate::arguments::Arguments;
+use crate::arguments;
 
 /// Prints a shell's completions.
-pub(crate) fn completion(arguments: &CompletionArguments) -> Result<()> {
+pub(crate) fn completion(wanted: &CompletionArguments) -> Result<()> {
     let mut text = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "steadfast", &mut text);
+    clap_complete::generate(wanted.shell, &mut arguments::command(), "steadfast", &mut text);
     super::print(&String::from_utf8_lossy(&text))
 }
 
@@ -22,7 +21,7 @@ mod tests {
         for shell in ["bash", "zsh", "fish"] {
             let shell: clap_complete::Shell = shell.parse().expect("a shell");
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "steadfast", &mut text);
+            clap_complete::generate(shell, &mut arguments::command(), "steadfast", &mut text);
             let text = String::from_utf8(text).expect("UTF-8");
             assert!(text.contains("rollback") && text.contains("draining"), "{shell}");
         }

@@ -1,5 +1,5 @@
-//! What can be asked of a running server. All routes but [`METRICS`], which is where monitoring looks, begin
-//! with the version of their form; a field may be added to an answer without another version. An error is an
+//! What can be asked of a running server. All routes but [`METRICS`], [`LIVES`] and [`READY`], which are where monitoring
+//! looks, begin with the version of their form; a field may be added to an answer without another version. An error is an
 //! [`ErrorBody`]: `{"error": "…", "mistakes": […]}`.
 //!
 //! [`ROUTES`] is all of them; `docs/openapi.json` describes them, and is served too.
@@ -22,6 +22,7 @@ use tokio::task::spawn_blocking;
 use super::body::{self, Room};
 use super::peer::Peer;
 use super::watch;
+use crate::Health;
 use crate::api::{
     AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan,
     RollbackRequest, ShareFilter, SharePage, ShareStatus,
@@ -49,6 +50,10 @@ const WATCHERS_MAX: usize = 16;
 
 /// Where monitoring asks.
 pub(super) const METRICS: &str = "/metrics";
+
+/// Where those ask who start a server again that hangs, and those who send clients to one that is ready.
+pub(super) const LIVES: &str = "/livez";
+pub(super) const READY: &str = "/readyz";
 
 /// What a route does to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +90,10 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 25] = [
+const ROUTES: [Route; 27] = [
     Route::read(METRICS, || get(metrics)),
+    Route::read(LIVES, || get(|it| healthy(it, Health::lives))),
+    Route::read(READY, || get(|it| healthy(it, Health::is_ready))),
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
     Route::read("/v1/shares/show", || get(show)),
@@ -188,7 +195,7 @@ fn typed(kind: &'static str, body: Vec<u8>) -> Response {
 
 /// To a scraper that asks for something else.
 pub(super) fn metrics_alone() -> impl IntoResponse {
-    let why = format!("there is nothing here but {METRICS}");
+    let why = format!("there is nothing here but {METRICS}, {LIVES} and {READY}");
     Refusal::new(RefusalKind::NotFound, why)
 }
 
@@ -290,6 +297,17 @@ fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
         let what = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, what)| what);
         Refusal::new(RefusalKind::Unreadable, format!("the question is not understood: {what}"))
     })
+}
+
+/// A word, or why not, for people; programs look at the status.
+async fn healthy(
+    State(shared): Server,
+    look: fn(&Health) -> Result<(), String>,
+) -> (StatusCode, String) {
+    match look(&shared.services.health) {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
+    }
 }
 
 async fn openapi() -> Response {

@@ -170,3 +170,25 @@ fn scrapers_that_are_slow_keep_no_other_from_it() {
     assert_eq!(get_it(place.path()).expect("an answer"), b"it");
     assert_eq!(ask().0, Some(200));
 }
+
+#[test]
+fn health_is_told_to_who_has_no_token_and_nothing_else_is() {
+    let place = tempfile::tempdir().expect("a directory");
+    let services = routes::tests::services(Arc::default());
+    let health = Arc::clone(&services.health);
+    let token = "0123456789abcdef0123456789abcdef";
+    let control = start_for_scrapers(place.path(), Some(token), router(services));
+    let address = control.metrics_address().expect("an address");
+    let ask = |path: &str| ask_by_tcp(address, &format!("GET {path} HTTP/1.1\r\n"));
+    assert_eq!(ask("/livez"), (Some(200), "ok\n".to_owned()));
+    let (status, why) = ask("/readyz");
+    assert!(status == Some(503) && why.contains("starting"), "{why}");
+    health.note_started();
+    assert_eq!(ask("/readyz"), (Some(200), "ok\n".to_owned()));
+    health.note_stopping();
+    assert_eq!(ask("/readyz").0, Some(503));
+    assert_eq!(ask("/livez").0, Some(200));
+    for path in ["/metrics", "/v1/shares", "/livez/", "/readyz/../v1/shares"] {
+        assert_eq!(ask(path).0, Some(401), "{path}");
+    }
+}

@@ -16,7 +16,7 @@ use steadfast_access::{Access, AccessStatistics, LookUp};
 use steadfast_catalog::configuration::MetricsSettings;
 use steadfast_control::statistics::unix_time;
 use steadfast_control::{
-    Control, ControlOptions, MetricsOptions, Permissions, RawJson, ScraperToken, Services, router,
+    Control, ControlOptions, Health, MetricsOptions, Permissions, RawJson, ScraperToken, Services, router,
 };
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::Engine;
@@ -32,6 +32,7 @@ use statistics::statistics;
 
 /// What a server can be asked about.
 pub(crate) struct AskedAbout<'a> {
+    pub(crate) health: &'a Arc<Health>,
     pub(crate) observer: Observer,
     pub(crate) engine: &'a Arc<Engine>,
     pub(crate) storage: &'a Arc<Storage>,
@@ -73,7 +74,7 @@ pub(crate) fn start(
 
 /// All that can be asked of a server.
 fn services(about: AskedAbout<'_>) -> Services {
-    let AskedAbout { observer, engine, storage, access, log, shares } = about;
+    let AskedAbout { health, observer, engine, storage, access, log, shares } = about;
     let (engine, storage, access) = (Arc::clone(engine), Arc::clone(storage), Arc::clone(access));
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = log.cloned();
@@ -92,6 +93,7 @@ fn services(about: AskedAbout<'_>) -> Services {
         started_unix_ms,
     };
     Services {
+        health: Arc::clone(health),
         metrics: Box::new(move || scraped.figures()),
         slow: Box::new(move |filter| slow::slow(&slow_calls, &of_them, filter)),
         top: Box::new(move |filter| top::top(&windows, &of_top, &named_by, filter)),

@@ -202,6 +202,7 @@ fn clients_are_told_to_all_and_ended_by_who_may_change() {
 
 pub(crate) fn services(shares: Arc<Fake>) -> Services {
     Services {
+        health: Arc::default(),
         statistics: Box::new(|| Statistics { version: 1, ..Statistics::default() }),
         slow: Box::new(|filter| SlowReport {
             version: 1,
