@@ -78,11 +78,16 @@ impl Tree {
         dir: &StorageHandle,
         find: impl FnOnce(&Arc<Node>) -> Result<Entry, FsError>,
     ) -> Looked {
-        let (dir, attr) = match self.live_directory(dir, caller.waiting) {
+        let (dir, attr) = match self.live(dir, caller.waiting) {
             Ok(live) => live,
             Err(error) => return Looked { dir_attr: None, result: Err(error) },
         };
-        let result = dir.require(&attr, caller.cred, EXECUTE).and_then(|()| find(&dir));
+        // The attributes of what is no directory say what it is instead: NFSv4 has a status for links.
+        let result = if attr.kind == FileKind::Directory {
+            dir.require(&attr, caller.cred, EXECUTE).and_then(|()| find(&dir))
+        } else {
+            Err(FsError::NotDirectory)
+        };
         Looked { dir_attr: Some(attr), result }
     }
 

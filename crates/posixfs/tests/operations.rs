@@ -21,6 +21,23 @@ fn on_all(test: impl Fn(&User<'_>, &support::Place)) {
 }
 
 #[test]
+fn what_is_no_directory_says_what_it_is_instead() {
+    on_all(|user, place| {
+        std::os::unix::fs::symlink("nowhere", place.directory.join("link")).unwrap();
+        std::fs::write(place.directory.join("file"), b"").unwrap();
+        for (text, kind) in [("link", FileKind::Symlink), ("file", FileKind::Regular)] {
+            let object = user.lookup(&user.root(), text).unwrap().handle;
+            let below = user.tree.lookup(&user.caller(), &object, name("x"));
+            let above = user.tree.lookup_parent(&user.caller(), &object);
+            for looked in [below, above] {
+                assert_eq!(looked.result.unwrap_err(), FsError::NotDirectory, "{text}");
+                assert_eq!(looked.dir_attr.map(|attr| attr.kind), Some(kind), "{text}");
+            }
+        }
+    });
+}
+
+#[test]
 fn files_are_made_written_read_and_removed() {
     on_all(|user, place| {
         let root = user.root();

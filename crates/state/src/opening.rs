@@ -63,7 +63,8 @@ impl<E> Stopped<E> {
 }
 
 impl State {
-    /// OPEN: a new open, or more of what the owner has of the file. The own share is not judged.
+    /// OPEN: a new open, or more of what the owner has of the file. What the owner has is in its way as
+    /// that of others is (RFC 8881 §18.16.3, RFC 7530 §16.16.4).
     /// Clients whose lease has expired lose all that they have, if they alone are in the way.
     ///
     /// # Errors
@@ -297,6 +298,10 @@ impl State {
         if let Some(number) = opens.find(request.owner, &request.file)
             && let Some(record) = opens.get_mut(number)
         {
+            // Its client is alive: there is nobody to expire.
+            if record.share.conflicts(asked) {
+                return Err(StateError::ShareDenied.into());
+            }
             let wanted = record.share.union(asked);
             let asking = self.asking(client, Some((number, record.share)));
             self.files.take(&asking, number, &request.file, wanted).map_err(denied)?;

@@ -52,7 +52,7 @@ pub struct Entry {
 /// The result of a look-up: the directory's attributes go with success and failure alike.
 #[derive(Clone, Copy, Debug)]
 pub struct Looked {
-    /// The directory's attributes, when they could be had.
+    /// The directory's attributes, when they could be had; those of an object that is no directory, too.
     pub dir_attr: Option<Attr>,
     /// What was found.
     pub result: Result<Entry, FsError>,

@@ -20,19 +20,42 @@ fn open(owner: &[u8], at: u8, access: ShareAccess, deny: ShareDeny) -> Open<'_> 
 fn a_second_open_of_one_owner_upgrades_the_first() {
     let state = state();
     let client = client(&state, 0, "a");
-    let first = state.open(&client, &open(b"o", 1, READ, DENY_READ)).expect("open");
+    let first = state.open(&client, &open(b"o", 1, READ, DENY_NONE)).expect("open");
     assert_eq!(first.seqid, 1);
     assert_eq!(state.judge(&client, &first, &file(1), WRITE), Err(StateError::OpenMode));
-    // Its own deny is not judged.
-    let second = state.open(&client, &open(b"o", 1, BOTH, DENY_READ)).expect("upgrade");
+    let second = state.open(&client, &open(b"o", 1, WRITE, DENY_NONE)).expect("upgrade");
     assert_eq!((second.other, second.seqid), (first.other, 2));
     assert_eq!(state.judge(&client, &second, &file(1), WRITE), Ok(()));
     assert_eq!(state.judge(&client, &first, &file(1), READ), Err(StateError::OldStateId));
     assert_eq!((state.opens(), state.open_files()), (1, 1));
-    let other = state.open(&client, &open(b"p", 1, READ, DENY_NONE));
+    let other = state.open(&client, &open(b"p", 1, READ, DENY_WRITE));
     assert_eq!(other, Err(StateError::ShareDenied), "another owner of the same client");
     let elsewhere = state.open(&client, &open(b"o", 2, READ, DENY_NONE)).expect("another file");
     assert_ne!(elsewhere.other, first.other);
+}
+
+#[test]
+fn an_owner_is_denied_what_it_denies_itself() {
+    let state = state();
+    let client = client(&state, 0, "a");
+    let cases = [
+        ((BOTH, DENY_READ), (READ, DENY_NONE), false),
+        ((BOTH, DENY_WRITE), (WRITE, DENY_NONE), false),
+        ((BOTH, DENY_WRITE), (BOTH, DENY_WRITE), false),
+        ((READ, DENY_NONE), (READ, DENY_READ), false),
+        ((READ, DENY_READ), (WRITE, DENY_WRITE), true),
+        ((READ, DENY_WRITE), (READ, DENY_WRITE), true),
+        ((BOTH, DENY_NONE), (BOTH, DENY_NONE), true),
+    ];
+    for (at, (first, second, is_granted)) in (0..).zip(cases) {
+        let id = state.open(&client, &open(b"o", at, first.0, first.1)).expect("open");
+        let again = state.open(&client, &open(b"o", at, second.0, second.1));
+        let upgraded = StateId { seqid: id.seqid + 1, ..id };
+        let expected = if is_granted { Ok(upgraded) } else { Err(StateError::ShareDenied) };
+        assert_eq!(again, expected, "{first:?}, then {second:?}");
+        let latest = if is_granted { upgraded } else { id };
+        assert_eq!(state.test(&client, &latest), Ok(()));
+    }
 }
 
 #[test]
@@ -111,7 +134,7 @@ fn special_stateids_are_judged_by_what_opens_deny() {
     assert_eq!(judge(&StateId::ANONYMOUS, READ), Err(StateError::Locked));
     assert_eq!(judge(&StateId::ANONYMOUS, WRITE), Ok(()));
     assert_eq!(judge(&StateId::READ_BYPASS, READ), Ok(()));
-    state.open(&one, &open(b"o", 1, READ, DENY_WRITE)).expect("upgrade");
+    state.open(&one, &open(b"o", 1, WRITE, DENY_WRITE)).expect("upgrade");
     assert_eq!(judge(&StateId::ANONYMOUS, WRITE), Err(StateError::Locked));
     assert_eq!(judge(&StateId::READ_BYPASS, WRITE), Err(StateError::Locked));
     assert_eq!(judge(&StateId::READ_BYPASS, READ), Ok(()));
@@ -136,19 +159,19 @@ fn a_downgrade_gives_up_a_share() {
     let state = state();
     let (one, two) = (client(&state, 0, "a"), client(&state, 0, "b"));
     state.open(&one, &open(b"o", 1, READ, DENY_NONE)).expect("open");
-    let id = state.open(&one, &open(b"o", 1, WRITE, DENY_READ)).expect("upgrade");
-    for (access, deny) in [(READ, DENY_READ), (BOTH, DENY_NONE), (WRITE, DENY_NONE)] {
+    let id = state.open(&one, &open(b"o", 1, WRITE, DENY_WRITE)).expect("upgrade");
+    for (access, deny) in [(READ, DENY_WRITE), (BOTH, DENY_NONE), (WRITE, DENY_NONE)] {
         let downgraded = state.downgrade(&one, &id, &file(1), access, deny);
         assert_eq!(downgraded, Err(StateError::Invalid));
     }
     let nothing = state.downgrade(&one, &id, &file(1), ShareAccess::empty(), DENY_NONE);
     assert_eq!(nothing, Err(StateError::Invalid));
-    assert!(state.open(&two, &open(b"o", 1, READ, DENY_NONE)).is_err());
+    assert!(state.open(&two, &open(b"o", 1, WRITE, DENY_NONE)).is_err());
     let id = state.downgrade(&one, &id, &file(1), READ, DENY_NONE).expect("downgrade");
     assert_eq!(id.seqid, 3);
     assert_eq!(state.judge(&one, &id, &file(1), WRITE), Err(StateError::OpenMode));
     assert!(state.open(&two, &open(b"o", 1, READ, DENY_WRITE)).is_ok());
-    let again = state.downgrade(&one, &id, &file(1), WRITE, DENY_READ);
+    let again = state.downgrade(&one, &id, &file(1), WRITE, DENY_WRITE);
     assert_eq!(again, Err(StateError::Invalid), "that OPEN is not in effect any more");
 }
 
@@ -564,10 +587,7 @@ impl Both {
         let found = self.state.open(&self.clients[client], &request);
         let is_own =
             |open: &&mut Listed| (open.client, open.owner, open.file) == (client, owner, at);
-        let own = self.opens.iter_mut().find(is_own).map(|open| (open.id, open.share()));
-        let wanted = own.map_or(share, |(_, own)| union(&[own, share]));
-        let own = own.map(|(id, _)| id);
-        if let Err(error) = self.clear(client, own, at, wanted, StateError::ShareDenied) {
+        if let Err(error) = self.clear(client, None, at, share, StateError::ShareDenied) {
             prop_assert_eq!(found, Err(error));
             return Ok(());
         }

@@ -229,8 +229,13 @@ impl FileSystem for ModelFs {
         _offset: u64,
         _count: u32,
     ) -> Durable<Changed<()>> {
-        let (changed, id) =
-            self.change(file, |state, id| state.check_data(caller.cred, id, permission::WRITE));
+        let (changed, id) = self.change(file, |state, id| {
+            // Directories too: what has no data has none to make stable.
+            if state.file(id)?.attr.kind != FileKind::Regular {
+                return Err(FsError::Invalid);
+            }
+            state.check_data(caller.cred, id, permission::WRITE)
+        });
         let is_ok = changed.result.is_ok();
         self.promise(caller, changed, is_ok, &[id])
     }
