@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo_tests, doctor, kernel_client, packages, powercut, tidy, watch};
+use steadfast_rig::{doctor, kernel_client, packages, powercut, watch, workspace};
+
+use crate::{cargo_tests, tidy};
 
 /// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
 /// those of the kernel-client suite.
@@ -151,7 +153,7 @@ fn install() -> Result<()> {
 }
 
 fn fuzz() -> Result<()> {
-    let script = tidy::workspace_root()?.join("fuzz/run.sh");
+    let script = workspace::workspace_root()?.join("fuzz/run.sh");
     let status = Command::new(&script)
         .args(["all", &FUZZ_SECONDS.to_string()])
         .status()

@@ -5,11 +5,11 @@ mod dependencies;
 mod licences;
 mod sources;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use steadfast_rig::workspace::{cargo, cargo_program, workspace_root};
 
 /// Runs the command with the arguments that follow its name.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -58,30 +58,6 @@ pub(crate) fn rules() -> Result<()> {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }
     cargo_deny(&root)
-}
-
-/// The directory of the workspace.
-pub(crate) fn workspace_root() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    Ok(root.context("xtask is not in a workspace")?.to_owned())
-}
-
-/// Runs cargo in the workspace; an error if it fails.
-pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
-    let shown = format!("cargo {}", arguments.join(" "));
-    let status = Command::new(cargo_program())
-        .args(arguments)
-        .current_dir(workspace_root()?)
-        .status()
-        .with_context(|| format!("cannot run {shown}"))?;
-    if !status.success() {
-        bail!("failed: {shown}");
-    }
-    Ok(())
-}
-
-pub(crate) fn cargo_program() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 fn metadata(root: &Path) -> Result<serde_json::Value> {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::{rig, target_directory, wait_for};
-use crate::tidy;
+use crate::workspace;
 
 /// A way to break the server, and what the rig must find then.
 #[derive(Debug)]
@@ -85,10 +85,10 @@ pub(super) fn wanted(arguments: &[String]) -> Result<Option<Vec<&'static Mutatio
 pub(super) fn run(wanted: &[&Mutation]) -> Result<()> {
     // Not optimised more than for tests, of which most has been built.
     for more in [&["steadfast", "--features", "powercut-mutations"][..], &["steadfast-powercut"]] {
-        tidy::cargo(&[&["build", "--quiet", "-p"], more].concat())?;
+        workspace::cargo(&[&["build", "--quiet", "-p"], more].concat())?;
     }
     let programs = target_directory()?.join("debug");
-    let configuration = tidy::workspace_root()?.join("tests/powercut/mutations.toml");
+    let configuration = workspace::workspace_root()?.join("tests/powercut/mutations.toml");
     let configuration = configuration.to_str().context("a path that is UTF-8")?;
     let mut missed = Vec::new();
     for mutation in wanted {

@@ -56,7 +56,7 @@ impl Drop for Server {
 }
 
 /// Runs the command with the arguments that follow its name.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
     let program = build()?;
     let scratch = tempfile::tempdir_in(&options.directory)?;
@@ -116,7 +116,7 @@ fn build() -> Result<PathBuf> {
         bail!("cargo build -p steadfast failed");
     }
     let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
     Ok(target.join("release/steadfast"))
 }
 

@@ -39,7 +39,7 @@ use serde_json::{Value, json};
 use crate::isolation;
 use crate::peers::servers::{self, Cpus, Own, Peer, Server, Setup};
 use crate::peers::{self, call, target_directory};
-use crate::{packages, tidy};
+use crate::{packages, workspace};
 use disk::FileSystem;
 use report::Findings;
 
@@ -156,7 +156,7 @@ impl Options {
 }
 
 /// Runs the command with the arguments that follow its name.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
     if std::env::var_os(INSIDE).is_some() {
         return inside(&options);
@@ -176,12 +176,12 @@ fn build(options: &Options) -> Result<()> {
     let release = ["build", "--quiet", "--release"];
     if options.wants("memory") {
         let unsafe_async = ["-p", "steadfast", "--features", "unsafe-async"];
-        tidy::cargo(&[&release[..], &unsafe_async].concat())?;
+        workspace::cargo(&[&release[..], &unsafe_async].concat())?;
         let target = target_directory();
         std::fs::copy(target.join("release/steadfast"), target.join(UNSAFE_PROGRAM))?;
     }
-    tidy::cargo(&[&release[..], &["-p", "steadfast"]].concat())?;
-    tidy::cargo(&[&release[..], &["-p", "steadfast-bench", "--example", "bench"]].concat())
+    workspace::cargo(&[&release[..], &["-p", "steadfast"]].concat())?;
+    workspace::cargo(&[&release[..], &["-p", "steadfast-bench", "--example", "bench"]].concat())
 }
 
 /// The directory for images and logs on this machine's disk.
@@ -336,7 +336,7 @@ fn inside(options: &Options) -> Result<()> {
 
 /// Writes a section into the documentation.
 fn publish(name: &str, findings: &Findings) -> Result<()> {
-    let docs = tidy::workspace_root()?.join("docs");
+    let docs = workspace::workspace_root()?.join("docs");
     for (file, svg) in &findings.plots {
         std::fs::write(docs.join(file), svg)?;
     }
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_a_place_for_each_section() {
-        let docs = tidy::workspace_root().expect("a workspace").join("docs/durability.md");
+        let docs = workspace::workspace_root().expect("a workspace").join("docs/durability.md");
         let text = std::fs::read_to_string(docs).expect("the documentation");
         for section in SECTIONS {
             report::replace_section(&text, section.name, "").expect(section.name);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{isolation, packages, peers, tidy};
+use crate::{isolation, packages, peers, workspace};
 use site::Site;
 
 /// Set for the copy of this program that runs inside the namespaces.
@@ -27,7 +27,7 @@ const SERVICES: &[&str] =
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the command; it has no arguments.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub fn run(arguments: &[String]) -> Result<()> {
     if let Some(word) = arguments.first() {
         bail!("unknown option {word:?}; there are none");
     }
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         bail!("only root may make namespaces and install packages: run this as root");
     }
     packages::ensure_without_services(PACKAGES, SERVICES)?;
-    tidy::cargo(&["build", "--quiet", "-p", "steadfast"])?;
+    workspace::cargo(&["build", "--quiet", "-p", "steadfast"])?;
     let scratch = peers::target_directory().join("plugins");
     std::fs::create_dir_all(&scratch)?;
     isolation::run("plugins", arguments, INSIDE, &scratch.canonicalize()?)

@@ -36,7 +36,7 @@ use crate::durability::disk::{Disk, FileSystem};
 use crate::durability::report::{self, Findings};
 use crate::peers::servers::Cpus;
 use crate::peers::{self, call, target_directory};
-use crate::{isolation, packages, tidy};
+use crate::{isolation, packages, workspace};
 use farm::Farm;
 
 /// Set for the copy of this program that runs inside the namespaces.
@@ -193,7 +193,7 @@ fn shown_count(count: usize) -> String {
 }
 
 /// Runs the command with the arguments that follow its name.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
     if std::env::var_os(INSIDE).is_some() {
         return inside(&options);
@@ -206,11 +206,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         packages::ensure(rivals::PACKAGES)?;
     }
     let release = ["build", "--quiet", "--release"];
-    tidy::cargo(&[&release[..], &["-p", "steadfast"]].concat())?;
-    tidy::cargo(&[&release[..], &["-p", "steadfast-bench", "--example", "bench"]].concat())?;
+    workspace::cargo(&[&release[..], &["-p", "steadfast"]].concat())?;
+    workspace::cargo(&[&release[..], &["-p", "steadfast-bench", "--example", "bench"]].concat())?;
     let name_server =
         ["-p", "steadfast-access", "--features", "testing", "--example", "name_server"];
-    tidy::cargo(&[&release[..], &name_server].concat())?;
+    workspace::cargo(&[&release[..], &name_server].concat())?;
     isolation::run("bench-shares", arguments, INSIDE, &top()?)
 }
 
@@ -267,7 +267,7 @@ fn inside(options: &Options) -> Result<()> {
 
 /// Writes a section into the documentation.
 fn publish(name: &str, findings: &Findings) -> Result<()> {
-    let document = tidy::workspace_root()?.join("docs/shares-performance.md");
+    let document = workspace::workspace_root()?.join("docs/shares-performance.md");
     let text = std::fs::read_to_string(&document)?;
     let text = report::replace_section(&text, name, &findings.markdown())
         .context("docs/shares-performance.md")?;
@@ -312,7 +312,8 @@ mod tests {
 
     #[test]
     fn the_documentation_has_a_place_for_each_section() {
-        let docs = tidy::workspace_root().expect("a workspace").join("docs/shares-performance.md");
+        let docs =
+            workspace::workspace_root().expect("a workspace").join("docs/shares-performance.md");
         let text = std::fs::read_to_string(docs).expect("the documentation");
         for section in SECTIONS {
             report::replace_section(&text, section.name, "").expect(section.name);

@@ -55,12 +55,12 @@ const FAULTS: &[Fault] = &[
 const SHORT: usize = 2;
 
 /// The short form, for CI.
-pub(crate) fn short() -> Result<()> {
+pub fn short() -> Result<()> {
     run(&["--short".to_owned()])
 }
 
 /// Runs the command with the arguments that follow its name.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub fn run(arguments: &[String]) -> Result<()> {
     let mut program = None;
     let mut count = FAULTS.len();
     let mut words = arguments.iter().map(String::as_str);

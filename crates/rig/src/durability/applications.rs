@@ -25,7 +25,7 @@ use crate::namespace::{GUEST_ADDRESS, SERVER_ADDRESS};
 use crate::peers::call;
 use crate::peers::servers::{Cpus, Server};
 use crate::uml::{self, Guest, Listener};
-use crate::{packages, tidy};
+use crate::{packages, workspace};
 
 /// Beside those of all sections.
 pub(super) const PACKAGES: &[&str] = &[
@@ -281,7 +281,7 @@ fn run_guest(site: &Site<'_>, place: &Place, write_time: Duration) -> Result<Vec
     }
     std::fs::create_dir_all(&control)?;
     let seconds = (site.options.seconds * SECONDS_FACTOR).ceil();
-    let tools = tidy::workspace_root()?.join("tests/applications").canonicalize()?;
+    let tools = workspace::workspace_root()?.join("tests/applications").canonicalize()?;
     let mut words = place.words();
     words.extend([
         // Process ids here are the same from run to run, and so would be the guest's name at the

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{packages, tidy};
+use crate::{packages, workspace};
 
 /// Debian packages for disks and file systems.
 const PACKAGES: &[&str] =
@@ -36,7 +36,7 @@ const CI_HISTORIES: &[&[&str]] = &[
 ];
 
 /// Runs the command with the arguments that follow its name.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub fn run(arguments: &[String]) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("only root may mount, and make loop devices and namespaces: run this as root");
     }
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     // One after the other: together they would be built with each other's features.
     for package in ["steadfast", "steadfast-powercut"] {
-        tidy::cargo(&["build", "--profile", "checks", "-p", package])?;
+        workspace::cargo(&["build", "--profile", "checks", "-p", package])?;
     }
     let target = target_directory()?;
     let mut command = rig(&target.join("checks"));
@@ -83,8 +83,8 @@ fn wait_for(command: &mut Command) -> Result<()> {
 }
 
 /// What CI runs.
-pub(crate) fn short() -> Result<()> {
-    let with_log = tidy::workspace_root()?.join("tests/powercut/with-log.toml");
+pub fn short() -> Result<()> {
+    let with_log = workspace::workspace_root()?.join("tests/powercut/with-log.toml");
     let with_log = with_log.to_str().context("a path that is UTF-8")?;
     for (file_system, without, with, log_file_system) in CI {
         let flags = ["--replies", "--allow-halves", "--log-mib", "64", "--configuration", with_log];
@@ -97,7 +97,7 @@ pub(crate) fn short() -> Result<()> {
             run(&words.map(str::to_owned))?;
         }
     }
-    let with_small_log = tidy::workspace_root()?.join("tests/powercut/histories.toml");
+    let with_small_log = workspace::workspace_root()?.join("tests/powercut/histories.toml");
     let with_small_log = with_small_log.to_str().context("a path that is UTF-8")?;
     for words in CI_HISTORIES {
         let flags = ["--log-mib", "64", "--configuration", with_small_log];
@@ -109,7 +109,7 @@ pub(crate) fn short() -> Result<()> {
 fn target_directory() -> Result<PathBuf> {
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(directory) => PathBuf::from(directory),
-        None => tidy::workspace_root()?.join("target"),
+        None => workspace::workspace_root()?.join("target"),
     };
     std::fs::create_dir_all(&target)?;
     Path::new(&target).canonicalize().context("the target directory")

@@ -100,8 +100,9 @@ impl Site {
     /// Installs what is needed, and builds the program unless there is one already.
     pub(crate) fn prepare(command: &str, program: Option<PathBuf>) -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .context("xtask is not inside the workspace")?;
+            .ancestors()
+            .nth(2)
+            .context("this crate is not inside the workspace")?;
         packages::ensure(PACKAGES)?;
         packages::ensure_guest_modules()?;
         let program = match program {
@@ -118,12 +119,12 @@ impl Site {
 }
 
 /// The short form, for CI.
-pub(crate) fn short() -> Result<()> {
+pub fn short() -> Result<()> {
     run(&["--short".to_owned()])
 }
 
 /// Runs the command with the arguments that follow its name.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
     let site = Site::prepare("watch", options.program.clone())?;
     let Site { root, program, directory } = &site;

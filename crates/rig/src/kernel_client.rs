@@ -144,11 +144,12 @@ struct Case {
 }
 
 /// Runs the suite.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("xtask is not inside the workspace")?;
+        .ancestors()
+        .nth(2)
+        .context("this crate is not inside the workspace")?;
     let program = build(root, &["--package", "steadfast-guest-tests"], "steadfast-guest-tests")?;
     let cases = guest_cases(&program, options.is_long)?;
     if options.is_list {

@@ -12,7 +12,7 @@ use crate::namespace::Janitor;
 /// # Errors
 /// When a package is missing and this process is not root, or apt cannot fetch or install it;
 /// the message names the packages and the command to run by hand.
-pub(crate) fn ensure(packages: &[&str]) -> Result<()> {
+pub fn ensure(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> =
         packages.iter().copied().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {
@@ -36,7 +36,7 @@ pub(crate) fn ensure(packages: &[&str]) -> Result<()> {
 ///
 /// # Errors
 /// As [`ensure`]; or when the machine cannot be told.
-pub(crate) fn ensure_without_services(packages: &[&str], services: &[&str]) -> Result<()> {
+pub fn ensure_without_services(packages: &[&str], services: &[&str]) -> Result<()> {
     /// What `invoke-rc.d` and systemd's helpers ask before they start a service.
     const POLICY: &str = "/usr/sbin/policy-rc.d";
     let missing: Vec<&str> =
