@@ -32,11 +32,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::durability::disk::{Disk, FileSystem};
-use crate::durability::report::{self, Findings};
-use crate::peers::servers::Cpus;
-use crate::peers::{self, call, target_directory};
-use crate::{isolation, packages, workspace};
+use crate::disk::{Disk, FileSystem};
+use crate::namespace::call;
+use crate::report::{self, Findings};
+use crate::servers::Cpus;
+use crate::workspace::{self, target_directory};
+use crate::{isolation, packages};
 use farm::Farm;
 
 /// Set for the copy of this program that runs inside the namespaces.
@@ -161,7 +162,7 @@ impl Site<'_> {
     fn conditions(&self) -> Result<String> {
         // What was made for the measurement is not to be written during it.
         self.disk.sync()?;
-        let commit = peers::commit().unwrap_or_else(|| "unknown".to_owned());
+        let commit = workspace::commit().unwrap_or_else(|| "unknown".to_owned());
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let kernel: Vec<&str> = release.trim().split('.').take(2).collect();
         let cpus = std::thread::available_parallelism()?;

@@ -20,12 +20,8 @@
 //! and loop devices away.
 
 mod applications;
-pub(crate) mod disk;
 mod figures;
-pub(crate) mod load;
 mod rates;
-pub(crate) mod report;
-mod slow_disk;
 mod streams;
 mod writes;
 
@@ -36,12 +32,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::isolation;
-use crate::peers::servers::{self, Cpus, Own, Peer, Server, Setup};
-use crate::peers::{self, call, target_directory};
-use crate::{packages, workspace};
-use disk::FileSystem;
-use report::Findings;
+use crate::disk::FileSystem;
+use crate::namespace::call;
+use crate::report::{self, Findings};
+use crate::servers::{self, Cpus, Own, Peer, Server, Setup};
+use crate::workspace::{self, target_directory};
+use crate::{isolation, packages};
 
 /// Set for the copy of this program that runs inside the namespaces.
 const INSIDE: &str = "STEADFAST_DURABILITY_INSIDE";
@@ -267,7 +263,7 @@ impl Site<'_> {
 
     /// On what it is measured, and how.
     fn conditions(&self, rounds: usize) -> Result<String> {
-        let commit = peers::commit().unwrap_or_else(|| "unknown".to_owned());
+        let commit = workspace::commit().unwrap_or_else(|| "unknown".to_owned());
         let rounds = match rounds {
             1 => "One round".to_owned(),
             rounds => format!("{rounds} rounds of alternating order, medians (least–most)"),

@@ -10,15 +10,20 @@
 #![forbid(unsafe_code)]
 
 pub mod bench_shares;
+mod disk;
 pub mod doctor;
 pub mod durability;
 mod isolation;
 pub mod kernel_client;
+mod load;
 mod namespace;
 pub mod packages;
 pub mod peers;
 pub mod plugins;
 pub mod powercut;
+mod report;
+mod servers;
+mod slow_disk;
 pub mod storm;
 mod svg;
 mod uml;

@@ -155,3 +155,16 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
+
+pub(crate) fn call(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {}: {}\n{said}", arguments.join(" "), output.status);
+    }
+    Ok(())
+}

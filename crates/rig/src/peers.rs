@@ -13,8 +13,7 @@
 
 mod evidence;
 mod load;
-pub(crate) mod report;
-pub(crate) mod servers;
+mod report;
 mod thousands;
 
 use std::path::{Path, PathBuf};
@@ -22,9 +21,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::namespace::call;
+use crate::servers::{self, Peer, Setup};
+use crate::workspace::target_directory;
 use load::{ROWS, ROWS_OF_4};
 use report::{Findings, Measurement};
-use servers::{Peer, Setup};
 
 /// Set for the copy of this program that runs inside the namespaces.
 const INSIDE: &str = "STEADFAST_PEERS_INSIDE";
@@ -133,12 +134,6 @@ impl Options {
         }
         Ok(options)
     }
-}
-
-/// Where builds go.
-pub(crate) fn target_directory() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from)
 }
 
 /// Runs the command with the arguments that follow its name.
@@ -269,28 +264,4 @@ fn fresh(base: &Path, name: &str) -> Result<PathBuf> {
     // Nothing that an earlier server left dirty is to be written while this one is measured.
     rustix::fs::sync();
     Ok(directory)
-}
-
-/// The commit that was built, if this is a clone.
-pub(crate) fn commit() -> Option<String> {
-    let output = Command::new("git")
-        .args(["rev-parse", "--short", "HEAD"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .ok()?;
-    let commit = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| commit.trim().to_owned())
-}
-
-pub(crate) fn call(program: &str, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {program}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{program} {}: {}\n{said}", arguments.join(" "), output.status);
-    }
-    Ok(())
 }

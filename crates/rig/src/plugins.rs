@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{isolation, packages, peers, workspace};
+use crate::{isolation, packages, workspace};
 use site::Site;
 
 /// Set for the copy of this program that runs inside the namespaces.
@@ -39,7 +39,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     packages::ensure_without_services(PACKAGES, SERVICES)?;
     workspace::cargo(&["build", "--quiet", "-p", "steadfast"])?;
-    let scratch = peers::target_directory().join("plugins");
+    let scratch = workspace::target_directory().join("plugins");
     std::fs::create_dir_all(&scratch)?;
     isolation::run("plugins", arguments, INSIDE, &scratch.canonicalize()?)
 }

@@ -30,3 +30,20 @@ pub fn cargo(arguments: &[&str]) -> Result<()> {
 pub fn cargo_program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
+
+/// Where builds go.
+pub(crate) fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from)
+}
+
+/// The commit that was built, if this is a clone.
+pub(crate) fn commit() -> Option<String> {
+    let output = Command::new("git")
+        .args(["rev-parse", "--short", "HEAD"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .ok()?;
+    let commit = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| commit.trim().to_owned())
+}

@@ -12,8 +12,8 @@ use super::load;
 use super::memory::Memory;
 use super::server::{Control, Home, Running};
 use super::{Site, shown_count};
-use crate::durability::report::{Findings, Goal, Table, figure};
-use crate::peers::report::median;
+use crate::report::median;
+use crate::report::{Findings, Goal, Table, figure};
 
 /// What many are compared with.
 const FEW: usize = 10;

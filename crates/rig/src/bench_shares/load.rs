@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Site;
 use super::server::ADDRESS;
-use crate::durability::load::number;
-use crate::peers::servers::{Cpus, bench_program};
+use crate::load::number;
+use crate::servers::{Cpus, bench_program};
 
 /// GETATTRs a second: far from what the server can do, so that what disturbs them is seen.
 pub(super) const RATE: u32 = 2000;

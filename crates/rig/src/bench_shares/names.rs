@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use super::server::{ADDRESS, Home, Running};
 use super::{Site, load, shown_count};
-use crate::durability::load::number;
-use crate::durability::report::{Findings, Goal, figure};
-use crate::peers::report::median;
-use crate::peers::target_directory;
+use crate::load::number;
+use crate::report::median;
+use crate::report::{Findings, Goal, figure};
 use crate::svg::{Axis, Curve, Plot};
+use crate::workspace::target_directory;
 
 /// How long the name server's answers live, in s.
 const TTL_S: u32 = 20;

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::Site;
 use super::farm::Farm;
 use super::table::{Row, shown_seconds};
-use crate::peers::call;
-use crate::peers::report::median;
+use crate::namespace::call;
+use crate::report::median;
 
 pub(super) const PACKAGES: &[&str] =
     &["nfs-kernel-server", "nfs-ganesha", "nfs-ganesha-vfs", "rpcbind"];

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::api;
 use super::farm::{Farm, GROUP};
 use super::probe::Probe;
-use crate::peers::servers::{Cpus, steadfast_program};
+use crate::servers::{Cpus, steadfast_program};
 
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(120);

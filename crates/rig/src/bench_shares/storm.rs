@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::load;
 use super::server::{ADDRESS, Home, Running};
 use super::{Site, shown_count};
-use crate::durability::load::number;
-use crate::durability::report::{Findings, Goal, Table, figure};
+use crate::load::number;
+use crate::report::{Findings, Goal, Table, figure};
 
 /// How long a client goes on trying, in s.
 const RETRY_SECONDS: u32 = 600;

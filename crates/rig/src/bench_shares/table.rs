@@ -11,8 +11,8 @@ use super::paper;
 use super::rivals::{self, Outcome};
 use super::server::{Home, Running};
 use super::{Site, shown_count};
-use crate::durability::report::{Findings, Goal, Table, figure};
-use crate::peers::report::median;
+use crate::report::median;
+use crate::report::{Findings, Goal, Table, figure};
 
 /// What was measured at one number of shares, in seconds.
 #[derive(Clone, Debug, Default)]

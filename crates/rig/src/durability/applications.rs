@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::disk::{self, Disk, Journal};
-use super::report::{Findings, Goal, Samples, Table, figure};
-use super::slow_disk::SlowDisk;
 use super::{Kind, Site};
+use crate::disk::{self, Disk, Journal};
+use crate::namespace::call;
 use crate::namespace::{GUEST_ADDRESS, SERVER_ADDRESS};
-use crate::peers::call;
-use crate::peers::servers::{Cpus, Server};
+use crate::report::{Findings, Goal, Samples, Table, figure};
+use crate::servers::{Cpus, Server};
+use crate::slow_disk::SlowDisk;
 use crate::uml::{self, Guest, Listener};
 use crate::{packages, workspace};
 

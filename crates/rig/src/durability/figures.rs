@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::disk::{Disk, Journal};
-use super::load::{self, number};
-use super::report::{Findings, Goal, Samples, Table, figure};
 use super::{Kind, Site};
+use crate::disk::{Disk, Journal};
+use crate::load::{self, number};
+use crate::report::{Findings, Goal, Samples, Table, figure};
 use crate::svg::{Axis, Curve, Plot};
 
 /// 35 writes a second.

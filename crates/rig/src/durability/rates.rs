@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::disk::{Disk, FileSystem, Journal};
-use super::load::{self, Shape};
-use super::report::{Findings, Goal, Samples, Table, figure};
 use super::{Kind, Site};
-use crate::peers::call;
-use crate::peers::servers::Server;
+use crate::disk::{Disk, FileSystem, Journal};
+use crate::load::{self, Shape};
+use crate::namespace::call;
+use crate::report::{Findings, Goal, Samples, Table, figure};
+use crate::servers::Server;
 
 /// `O_DSYNC`; what `rustix` calls so is `O_SYNC`.
 const DATA_SYNC: rustix::fs::OFlags = rustix::fs::OFlags::from_bits_retain(0o10_000);
@@ -271,7 +271,7 @@ impl BareFile {
                 break;
             }
         }
-        crate::peers::report::median(times).context("no write was made")
+        crate::report::median(times).context("no write was made")
     }
 }
 

@@ -13,10 +13,10 @@ use steadfast_client::{
     procedure,
 };
 
-use super::disk::Disk;
-use super::report::{Findings, Goal, Samples, Table, figure};
 use super::{Kind, Site};
-use crate::peers::servers::Server;
+use crate::disk::Disk;
+use crate::report::{Findings, Goal, Samples, Table, figure};
+use crate::servers::Server;
 
 const ROW: &str = "2 GiB in WRITEs of 1 MiB, then COMMIT";
 const FILE_MIB: u64 = 2048;

@@ -12,10 +12,10 @@ use anyhow::Result;
 use serde_json::json;
 use steadfast_client::{FileHandle, Nfs3Client, RpcConnection, Settings, StableHow};
 
-use super::disk::{Disk, FileSystem, Written};
-use super::report::{Findings, Goal, Table, figure};
 use super::streams::{connect, create};
 use super::{Kind, Site};
+use crate::disk::{Disk, FileSystem, Written};
+use crate::report::{Findings, Goal, Table, figure};
 
 const DISK_MIB: u64 = 512;
 const MIB: usize = 1 << 20;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::load;
-use super::servers::{Cpus, Peer, Server};
+use crate::servers::{Cpus, Peer, Server};
 
 /// The system calls that make something stable.
 const SYNC_CALLS: [&str; 5] = ["fsync", "fdatasync", "syncfs", "sync_file_range", "sync"];

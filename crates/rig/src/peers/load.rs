@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::servers::{Cpus, Server, bench_program};
+use crate::servers::{Cpus, Server, bench_program};
 
 /// What is asked of Steadfast beside ganesha.
 #[derive(Clone, Copy, Debug, PartialEq)]

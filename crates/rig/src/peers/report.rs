@@ -9,7 +9,8 @@ use serde_json::json;
 use super::Options;
 use super::evidence::Evidence;
 use super::load::{Figures, Goal, Row};
-use super::servers::{Cpus, Peer};
+use crate::report::median;
+use crate::servers::{Cpus, Peer};
 
 /// One row in one round.
 pub(super) struct Measurement {
@@ -35,16 +36,6 @@ struct Medians {
     p99_us: f64,
     server_us: f64,
     client_us: f64,
-}
-
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    if values.len() % 2 == 1 {
-        return Some(upper);
-    }
-    values.get(middle.checked_sub(1)?).map(|lower| (lower + upper) / 2.0)
 }
 
 /// What is measured on: CPUs, kernel, file system.
@@ -311,17 +302,5 @@ impl Findings {
             "evidence": evidence,
             "measurements": measurements,
         }))?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
-        assert_eq!(median(vec![]), None);
     }
 }

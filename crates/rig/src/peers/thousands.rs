@@ -21,9 +21,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::servers::{self, Cpus, Peer, Server, Setup, bench_program};
 use super::{Options, fresh, report};
-use crate::durability::load;
+use crate::load;
+use crate::servers::{self, Cpus, Peer, Server, Setup, bench_program};
 use busy_cpus::BusyCpus;
 use cases::{Case, Place};
 use congestion_control::CongestionControl;
@@ -57,7 +57,7 @@ impl Medians<'_> {
     fn get(&self, title: &str, peer: Peer, figure: &str) -> Option<f64> {
         let runs = self.0.iter().filter(|run| run.title == title && run.peer == peer);
         let figures = runs.filter_map(|run| run.figures.as_ref().ok()?.get(figure).copied());
-        report::median(figures.collect())
+        crate::report::median(figures.collect())
     }
 }
 
@@ -424,7 +424,7 @@ fn tell(options: &Options, machine: &str, tcp: &str, cases: &[Case], runs: &[Run
         let Target { number, what, goal, .. } = target;
         let _ = writeln!(text, "| {number} | {what} | {goal} | {measured} | {verdict} |");
     }
-    let directory = super::target_directory();
+    let directory = crate::workspace::target_directory();
     std::fs::write(directory.join("peers-thousands.md"), &text)?;
     std::fs::write(directory.join("peers-thousands.json"), as_json(&targets, runs)?)?;
     println!("{text}");

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::{PATIENCE, first_line};
-use crate::namespace::run;
-use crate::peers::{call, target_directory};
+use crate::namespace::{call, run};
+use crate::workspace::target_directory;
 
 /// Addresses of this machine: who connects to one of them comes from it, too.
 pub(super) const ALLOWED: &str = "10.88.0.1";

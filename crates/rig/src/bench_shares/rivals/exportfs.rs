@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{Outcome, Process};
 use crate::bench_shares::Site;
-use crate::peers::call;
+use crate::namespace::call;
 
 const STATE: &str = "/var/lib/nfs";
 

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use super::{Outcome, Process};
 use crate::bench_shares::Site;
 use crate::bench_shares::probe::Probe;
-use crate::peers::servers::Cpus;
+use crate::servers::Cpus;
 
 const MOUNT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 20_048);
 /// The number of a share has 16 bits.

@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::super::servers::Cpus;
+use crate::servers::Cpus;
 
 /// A loop on each CPU, of the class that runs when nothing else wants to; ended by its process id
 /// when dropped.

@@ -1,6 +1,6 @@
 //! What is measured: which load on which servers, and which figures of its report are told.
 
-use super::super::servers::Peer;
+use crate::servers::Peer;
 
 /// How servers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

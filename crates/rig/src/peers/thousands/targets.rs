@@ -2,7 +2,7 @@
 
 use super::Medians;
 use super::cases::{self, at};
-use crate::peers::servers::Peer;
+use crate::servers::Peer;
 
 /// What "scales from one worker to two" is taken for, where each has the same share of a CPU.
 const TWO_WORKERS: f64 = 1.8;

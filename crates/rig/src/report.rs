@@ -7,8 +7,6 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::peers::report::median;
-
 /// What was measured in each round, by row and server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples(BTreeMap<(&'static str, &'static str), Vec<f64>>);
@@ -215,9 +213,27 @@ pub(crate) fn replace_section(document: &str, section: &str, text: &str) -> Resu
     Ok(format!("{head}{begin}\n{}\n{end}{tail}", text.trim_end()))
 }
 
+/// The middle one; of an even number the mean of the two in the middle. None of none.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    values.get(middle.checked_sub(1)?).map(|lower| (lower + upper) / 2.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
+        assert_eq!(median(vec![]), None);
+    }
 
     #[test]
     fn goals_are_met_at_their_limit_and_not_without_a_figure() {

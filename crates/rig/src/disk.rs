@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::slow_disk::SlowDisk;
 use crate::namespace;
+use crate::slow_disk::SlowDisk;
 
 /// Journals as mke2fs and mkfs.xfs make them on a disk of a terabyte: in one of the size that they give
 /// to a small disk, changes soon wait for room.
@@ -164,7 +164,7 @@ impl Disk {
     }
 
     /// The slow disk below, if there is one.
-    pub(super) fn slow_disk(&self) -> Option<&SlowDisk> {
+    pub(crate) fn slow_disk(&self) -> Option<&SlowDisk> {
         self.slow.as_ref()
     }
 
@@ -206,7 +206,7 @@ impl Drop for Disk {
 }
 
 /// A slow disk in memory with a file system that nobody has mounted, below the directory `at`.
-pub(super) fn slow_device(
+pub(crate) fn slow_device(
     kind: FileSystem,
     journal: Journal,
     image: &Path,

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::workspace;
+
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NFS_PORT: u16 = 2049;
@@ -49,7 +51,7 @@ impl Peer {
             .with_context(|| format!("cannot run {}", program.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.lines().next().unwrap_or("of unknown version").trim();
-        Ok(match (self, super::commit()) {
+        Ok(match (self, workspace::commit()) {
             (Self::Steadfast, Some(commit)) => format!("{version}, commit {commit}"),
             _ => version.to_owned(),
         })
@@ -57,12 +59,12 @@ impl Peer {
 }
 
 pub(crate) fn steadfast_program() -> PathBuf {
-    super::target_directory().join("release/steadfast")
+    workspace::target_directory().join("release/steadfast")
 }
 
 /// The load generators, and the canned server.
 pub(crate) fn bench_program() -> PathBuf {
-    super::target_directory().join("release/examples/bench")
+    workspace::target_directory().join("release/examples/bench")
 }
 
 /// Which CPUs servers and client run on; `None` leaves it to the kernel.

@@ -38,7 +38,7 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 const JOINED_WITHIN: Duration = Duration::from_millis(1);
 
 /// A slow disk in use; gone when dropped.
-pub(super) struct SlowDisk {
+pub(crate) struct SlowDisk {
     at: PathBuf,
     shared: Arc<Shared>,
     /// Ends with this.
@@ -54,7 +54,7 @@ struct Shared {
 
 impl SlowDisk {
     /// Makes the file of a disk below the empty directory `at`, with the contents of another file.
-    pub(super) fn start(content: File, at: &Path) -> Result<Self> {
+    pub(crate) fn start(content: File, at: &Path) -> Result<Self> {
         let shared = Arc::<Shared>::default();
         let size_bytes = content.metadata()?.len();
         let disk =
@@ -69,24 +69,24 @@ impl SlowDisk {
     }
 
     /// The file for a loop device, or for a guest.
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.at.join(NAME)
     }
 
     /// Writes so far, joined ones counted once.
-    pub(super) fn writes(&self) -> u64 {
+    pub(crate) fn writes(&self) -> u64 {
         self.shared.writes.load(Ordering::Relaxed)
     }
 
     /// From now on a write that begins where the last one ended, and soon after it, is a part of it
     /// and takes no time. User-mode Linux passes each page of a write on by itself, and next to
     /// nothing is between them.
-    pub(super) fn join_writes(&self) {
+    pub(crate) fn join_writes(&self) {
         self.shared.joins.store(true, Ordering::Relaxed);
     }
 
     /// From now on each write takes so long.
-    pub(super) fn set_write_time(&self, time: Duration) {
+    pub(crate) fn set_write_time(&self, time: Duration) {
         self.shared.write_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
     }
 }

@@ -7,20 +7,20 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::peers::servers::{Cpus, Server, bench_program};
+use crate::servers::{Cpus, Server, bench_program};
 
 /// Connections, and calls in flight of each.
-pub(super) type Shape = (usize, usize);
+pub(crate) type Shape = (usize, usize);
 
 /// What one load of a kind of call measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
-    pub(super) calls_per_second: f64,
-    pub(super) p50_us: f64,
+pub(crate) struct Figures {
+    pub(crate) calls_per_second: f64,
+    pub(crate) p50_us: f64,
 }
 
 /// Puts one kind of call on a server; `names` are what REMOVE gets to remove.
-pub(super) fn op(
+pub(crate) fn op(
     server: &Server,
     cpus: &Cpus,
     operation: &str,
