@@ -50,7 +50,7 @@ fn run_with(words: &[&str]) -> Result<()> {
     let mut tests = Command::new(workspace::cargo_program());
     tests
         .args([&["test"], words, &["--no-fail-fast", "--", "--show-output"]].concat())
-        .current_dir(workspace::workspace_root()?)
+        .current_dir(workspace::root()?)
         .stdin(Stdio::null())
         // One pipe for both keeps their order: cargo names a program, and the program its tests.
         .stdout(into.try_clone()?)

@@ -41,7 +41,7 @@ struct Options {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     packages::ensure(PACKAGES)?;
-    let root = &workspace::workspace_root()?;
+    let root = &workspace::root()?;
     let program = match &options.program {
         Some(program) => program.canonicalize().context("--program")?,
         None => build(root, &options.profile)?,

@@ -153,7 +153,7 @@ fn install() -> Result<()> {
 }
 
 fn fuzz() -> Result<()> {
-    let script = workspace::workspace_root()?.join("fuzz/run.sh");
+    let script = workspace::root()?.join("fuzz/run.sh");
     let status = Command::new(&script)
         .args(["all", &FUZZ_SECONDS.to_string()])
         .status()

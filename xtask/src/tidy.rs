@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use steadfast_rig::workspace::{cargo, cargo_program, workspace_root};
+use steadfast_rig::workspace::{cargo, cargo_program, root};
 
 /// Runs the command with the arguments that follow its name.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -38,7 +38,7 @@ pub(crate) fn documentation() -> Result<()> {
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
         // Modules are documented for who works in them, so their heads may name private items.
         .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private-intra-doc-links")
-        .current_dir(workspace_root()?)
+        .current_dir(root()?)
         .status()
         .context("cannot run cargo doc")?;
     if !status.success() {
@@ -49,15 +49,15 @@ pub(crate) fn documentation() -> Result<()> {
 
 /// What no tool of the toolchain checks. All faults are told at once.
 pub(crate) fn rules() -> Result<()> {
-    let root = workspace_root()?;
-    let metadata = metadata(&root)?;
+    let root = root()?;
+    let metadata = metadata(root)?;
     let mut faults = dependencies::faults(&metadata)?;
-    faults.extend(sources::faults(&root)?);
+    faults.extend(sources::faults(root)?);
     faults.extend(licences::faults(&metadata)?);
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }
-    cargo_deny(&root)
+    cargo_deny(root)
 }
 
 fn metadata(root: &Path) -> Result<serde_json::Value> {

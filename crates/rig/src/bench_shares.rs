@@ -35,8 +35,8 @@ use serde_json::{Value, json};
 use crate::disk::{Disk, FileSystem};
 use crate::namespace::call;
 use crate::report::{self, Findings};
-use crate::servers::Cpus;
-use crate::workspace::{self, target_directory};
+use crate::servers::{self, Cpus};
+use crate::workspace::{self, target};
 use crate::{isolation, packages};
 use farm::Farm;
 
@@ -206,18 +206,17 @@ pub fn run(arguments: &[String]) -> Result<()> {
     if !options.without_peers {
         packages::ensure(rivals::PACKAGES)?;
     }
-    let release = ["build", "--quiet", "--release"];
-    workspace::cargo(&[&release[..], &["-p", "steadfast"]].concat())?;
-    workspace::cargo(&[&release[..], &["-p", "steadfast-bench", "--example", "bench"]].concat())?;
+    workspace::build_release(servers::STEADFAST)?;
+    workspace::build_release(servers::BENCH)?;
     let name_server =
         ["-p", "steadfast-access", "--features", "testing", "--example", "name_server"];
-    workspace::cargo(&[&release[..], &name_server].concat())?;
+    workspace::build_release(&name_server)?;
     isolation::run("bench-shares", arguments, INSIDE, &top()?)
 }
 
 /// The directory for images, configurations and logs on this machine's disk.
 fn top() -> Result<PathBuf> {
-    let top = target_directory().join("bench-shares");
+    let top = target()?.join("bench-shares");
     std::fs::create_dir_all(&top)?;
     Ok(top.canonicalize()?)
 }
@@ -256,7 +255,7 @@ fn inside(options: &Options) -> Result<()> {
         }
         eprintln!("== {} took {:.0} s", section.name, begun.elapsed().as_secs_f64());
     }
-    let file = target_directory().join("bench-shares.json");
+    let file = target()?.join("bench-shares.json");
     std::fs::write(file, serde_json::to_string_pretty(&Value::from(results))?)?;
     println!("Every figure is in target/bench-shares.json.");
     match (misses, failures.len()) {
@@ -268,7 +267,7 @@ fn inside(options: &Options) -> Result<()> {
 
 /// Writes a section into the documentation.
 fn publish(name: &str, findings: &Findings) -> Result<()> {
-    let document = workspace::workspace_root()?.join("docs/shares-performance.md");
+    let document = workspace::root()?.join("docs/shares-performance.md");
     let text = std::fs::read_to_string(&document)?;
     let text = report::replace_section(&text, name, &findings.markdown())
         .context("docs/shares-performance.md")?;
@@ -313,8 +312,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_a_place_for_each_section() {
-        let docs =
-            workspace::workspace_root().expect("a workspace").join("docs/shares-performance.md");
+        let docs = workspace::root().expect("a workspace").join("docs/shares-performance.md");
         let text = std::fs::read_to_string(docs).expect("the documentation");
         for section in SECTIONS {
             report::replace_section(&text, section.name, "").expect(section.name);

@@ -4,7 +4,7 @@
 //! to name the fault, and without the fault not to. `tests/kernel-client/doctor.sh` is the guest's part.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -127,18 +127,11 @@ fn examine(site: &watch::Site, namespace: &Namespace, fault: &Fault) -> Result<V
     let init: &Path = &site.root.join("tests/kernel-client/doctor.sh");
     let command = namespace.command(uml::PROGRAM);
     let mut guest = Guest::start(command, "doctor", init, &words, &control.join("guest.log"))?;
-    let started = Instant::now();
-    loop {
-        let has_ended = guest.has_ended()?;
-        match listener.lines()?.first().map(String::as_str) {
-            Some("done") => break,
-            Some(other) => bail!("the guest: {other}; see {}", control.display()),
-            None if has_ended || started.elapsed() > GUEST_LIMIT => {
-                bail!("the guest did not come to its end; see {}", control.display());
-            }
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
+    let end = guest.follow(&mut listener, GUEST_LIMIT, |line| match line {
+        "done" => Ok(Some(())),
+        other => bail!("the guest: {other}"),
+    });
+    end.with_context(|| format!("see {}", control.display()))?;
     let text = std::fs::read_to_string(control.join("doctor.json"))?;
     serde_json::from_str(&text).with_context(|| format!("see {}", control.display()))
 }

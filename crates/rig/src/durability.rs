@@ -36,7 +36,7 @@ use crate::disk::FileSystem;
 use crate::namespace::call;
 use crate::report::{self, Findings};
 use crate::servers::{self, Cpus, Own, Peer, Server, Setup};
-use crate::workspace::{self, target_directory};
+use crate::workspace::{self, target};
 use crate::{isolation, packages};
 
 /// Set for the copy of this program that runs inside the namespaces.
@@ -169,20 +169,19 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn build(options: &Options) -> Result<()> {
-    let release = ["build", "--quiet", "--release"];
     if options.wants("memory") {
         let unsafe_async = ["-p", "steadfast", "--features", "unsafe-async"];
-        workspace::cargo(&[&release[..], &unsafe_async].concat())?;
-        let target = target_directory();
+        workspace::build_release(&unsafe_async)?;
+        let target = target()?;
         std::fs::copy(target.join("release/steadfast"), target.join(UNSAFE_PROGRAM))?;
     }
-    workspace::cargo(&[&release[..], &["-p", "steadfast"]].concat())?;
-    workspace::cargo(&[&release[..], &["-p", "steadfast-bench", "--example", "bench"]].concat())
+    workspace::build_release(servers::STEADFAST)?;
+    workspace::build_release(servers::BENCH)
 }
 
 /// The directory for images and logs on this machine's disk.
 fn top() -> Result<PathBuf> {
-    let top = target_directory().join("durability");
+    let top = target()?.join("durability");
     std::fs::create_dir_all(&top)?;
     Ok(top.canonicalize()?)
 }
@@ -243,7 +242,7 @@ impl Site<'_> {
             Kind::Plain => own.tables.push_str("[log]\nenabled = false\n"),
             Kind::Unsafe => {
                 own.tables.push_str("[log]\nenabled = false\n");
-                own.program = Some(target_directory().join(UNSAFE_PROGRAM));
+                own.program = Some(target()?.join(UNSAFE_PROGRAM));
                 own.arguments = vec!["--unsafe-async".to_owned()];
             }
             Kind::Ganesha => {}
@@ -320,7 +319,7 @@ fn inside(options: &Options) -> Result<()> {
         }
         eprintln!("== {} took {:.0} s", section.name, begun.elapsed().as_secs_f64());
     }
-    let file = target_directory().join("durability.json");
+    let file = target()?.join("durability.json");
     std::fs::write(file, serde_json::to_string_pretty(&Value::from(results))?)?;
     println!("Every figure is in target/durability.json.");
     match (misses, failures.len()) {
@@ -332,7 +331,7 @@ fn inside(options: &Options) -> Result<()> {
 
 /// Writes a section into the documentation.
 fn publish(name: &str, findings: &Findings) -> Result<()> {
-    let docs = workspace::workspace_root()?.join("docs");
+    let docs = workspace::root()?.join("docs");
     for (file, svg) in &findings.plots {
         std::fs::write(docs.join(file), svg)?;
     }
@@ -374,7 +373,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_a_place_for_each_section() {
-        let docs = workspace::workspace_root().expect("a workspace").join("docs/durability.md");
+        let docs = workspace::root().expect("a workspace").join("docs/durability.md");
         let text = std::fs::read_to_string(docs).expect("the documentation");
         for section in SECTIONS {
             report::replace_section(&text, section.name, "").expect(section.name);

@@ -10,31 +10,37 @@ use anyhow::{Context, Result, bail};
 
 use crate::namespace::Janitor;
 
-/// Runs this program's `command` again inside, with `variable` set so that it knows; the directory
+/// Runs this program's command of that name again inside, with `variable` set so that it knows; the directory
 /// `scratch`, which no namespace takes away, is removed at the end.
 pub(crate) fn run(
-    command: &str,
+    command_name: &str,
     arguments: &[String],
     variable: &str,
     scratch: &Path,
 ) -> Result<()> {
     let mut janitor = Janitor::start()?;
     janitor.at_end(&format!("sleep 1; rm -rf {:?}", scratch.display().to_string()))?;
-    let mut measuring = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
-        .arg(std::env::current_exe()?)
-        .arg(command)
-        .args(arguments)
-        .env(variable, "1")
-        // It ends when this pipe closes, however this process ends.
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("cannot run unshare")?;
-    let pipe = measuring.stdin.take();
-    let status = measuring.wait()?;
+    let mut measuring = command();
+    measuring.arg(std::env::current_exe()?).arg(command_name).args(arguments).env(variable, "1");
+    wait_for(&mut measuring, "the measurement")
+}
+
+/// A command that runs a program, which is yet to be added, in namespaces of its own.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    command
+}
+
+/// Runs such a command. What runs inside ends when its standard input does, which is however this
+/// process ends ([`end_with_standard_input`]).
+pub(crate) fn wait_for(command: &mut Command, what: &str) -> Result<()> {
+    let mut inside = command.stdin(Stdio::piped()).spawn().context("cannot run unshare")?;
+    let pipe = inside.stdin.take();
+    let status = inside.wait()?;
     drop(pipe);
     if !status.success() {
-        bail!("the measurement ended with {status}");
+        bail!("{what} ended with {status}");
     }
     Ok(())
 }

@@ -9,19 +9,18 @@
 mod expected;
 mod guest;
 mod libnfs;
-mod server;
+pub(crate) mod server;
 mod storage;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::namespace::{Janitor, Namespace};
-use crate::packages;
+use crate::{ganesha, packages, workspace};
 use guest::{Boot, Outcome};
 use server::Server;
 use storage::Storage;
@@ -146,11 +145,9 @@ struct Case {
 /// Runs the suite.
 pub fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .context("this crate is not inside the workspace")?;
-    let program = build(root, &["--package", "steadfast-guest-tests"], "steadfast-guest-tests")?;
+    let root = workspace::root()?;
+    workspace::cargo(&["build", "--package", "steadfast-guest-tests"])?;
+    let program = workspace::target()?.join("debug/steadfast-guest-tests");
     let cases = guest_cases(&program, options.is_long)?;
     if options.is_list {
         for case in &cases {
@@ -231,25 +228,9 @@ fn prepare(options: &Options) -> Result<()> {
 }
 
 /// Builds the server as the suite runs it and returns its path.
-pub(crate) fn build_steadfast(root: &Path) -> Result<PathBuf> {
-    build(root, &["--profile", "checks", "--package", "steadfast"], "steadfast")
-}
-
-/// Builds one program with cargo and returns its path.
-fn build(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(root)
-        .arg("build")
-        .args(arguments)
-        .status()
-        .context("cannot run cargo")?;
-    if !status.success() {
-        bail!("cargo build {} failed", arguments.join(" "));
-    }
-    let profile = if arguments.contains(&"checks") { "checks" } else { "debug" };
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join(profile).join(name))
+pub(crate) fn build_steadfast() -> Result<PathBuf> {
+    workspace::cargo(&["build", "--profile", "checks", "--package", "steadfast"])?;
+    Ok(workspace::target()?.join("checks/steadfast"))
 }
 
 fn guest_cases(program: &Path, is_long: bool) -> Result<Vec<Case>> {
@@ -294,10 +275,10 @@ impl<'a> Suite<'a> {
         let storage = Storage::create(directory, options.filesystem, janitor)?;
         let namespace = Namespace::create(janitor)?;
         let binary = match options.server {
-            server::Kind::Steadfast => build_steadfast(root)?,
-            server::Kind::Ganesha => PathBuf::from("ganesha.nfsd"),
+            server::Kind::Steadfast => build_steadfast()?,
+            server::Kind::Ganesha => PathBuf::from(ganesha::PROGRAM),
         };
-        let mut server = Server::new(options.server, binary, directory, &storage, options)?;
+        let mut server = Server::of_suite(binary, directory, &storage, options)?;
         server.start(&namespace)?;
 
         let sources = root.join("target/kernel-client/sources");

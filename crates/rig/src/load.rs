@@ -51,7 +51,7 @@ pub(crate) fn run(
     words: &[String],
     prepared: impl FnOnce() -> Result<()>,
 ) -> Result<Value> {
-    let mut generator = Cpus::command(cpus.client.as_ref(), &bench_program())
+    let mut generator = Cpus::command(cpus.client.as_ref(), &bench_program()?)
         .args([load, &server.address.to_string(), &server.path])
         .args(["--mount-port", &server.mount_port.to_string()])
         .args(words)

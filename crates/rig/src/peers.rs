@@ -23,7 +23,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::namespace::call;
 use crate::servers::{self, Peer, Setup};
-use crate::workspace::target_directory;
+use crate::workspace::target;
+use crate::{isolation, workspace};
 use load::{ROWS, ROWS_OF_4};
 use report::{Findings, Measurement};
 
@@ -147,48 +148,29 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     crate::packages::ensure(&["nfs-ganesha", "nfs-ganesha-vfs", "rpcbind", "strace", "iproute2"])?;
     build(&options)?;
-    let status = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
-        .arg(std::env::current_exe()?)
-        .arg("peers")
-        .args(arguments)
-        .env(INSIDE, "1")
-        .status()
-        .context("cannot run unshare")?;
-    if !status.success() {
-        bail!("the measurement ended with {status}");
-    }
-    Ok(())
+    let mut measuring = isolation::command();
+    measuring.arg(std::env::current_exe()?).arg("peers").args(arguments).env(INSIDE, "1");
+    isolation::wait_for(&mut measuring, "the measurement")
 }
 
 fn build(options: &Options) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut builds = vec![vec!["-p", "steadfast-bench", "--example", "bench"]];
+    workspace::build_release(servers::BENCH)?;
     if options.peers.contains(&Peer::Steadfast) {
-        builds.push(vec!["-p", "steadfast"]);
-    }
-    for build in builds {
-        let status = Command::new(&cargo)
-            .args(["build", "--quiet", "--release"])
-            .args(&build)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()?;
-        if !status.success() {
-            bail!("cargo build {} failed", build.join(" "));
-        }
+        workspace::build_release(servers::STEADFAST)?;
     }
     Ok(())
 }
 
 /// The part that runs inside the namespaces.
 fn inside(options: &Options) -> Result<()> {
+    isolation::end_with_standard_input()?;
     call("ip", &["link", "set", "lo", "up"])?;
     // Sockets and process ids of servers elsewhere on the machine stay theirs.
     call("mount", &["-t", "tmpfs", "tmpfs", "/run"])?;
     std::fs::create_dir_all("/run/ganesha")?;
     call("rpcbind", &["-w"])?;
 
-    let target = target_directory();
+    let target = target()?;
     let base = options.directory.clone().unwrap_or_else(|| target.join("peers-data"));
     std::fs::create_dir_all(&base)?;
     let base = base.canonicalize()?;
@@ -201,7 +183,7 @@ fn inside(options: &Options) -> Result<()> {
 
 /// The suites `calls` and `nfs4`.
 fn calls(options: &Options, base: &Path, cpus: &servers::Cpus) -> Result<()> {
-    let target = target_directory();
+    let target = target()?;
     let setup = Setup::usual(cpus);
     let mut findings = Findings::new(options, base, cpus)?;
     if !options.evidence_only {

@@ -9,11 +9,11 @@ mod exportfs;
 mod samba;
 mod site;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{isolation, packages, workspace};
+use crate::{isolation, packages, process, workspace};
 use site::Site;
 
 /// Set for the copy of this program that runs inside the namespaces.
@@ -39,7 +39,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     packages::ensure_without_services(PACKAGES, SERVICES)?;
     workspace::cargo(&["build", "--quiet", "-p", "steadfast"])?;
-    let scratch = workspace::target_directory().join("plugins");
+    let scratch = workspace::target()?.join("plugins");
     std::fs::create_dir_all(&scratch)?;
     isolation::run("plugins", arguments, INSIDE, &scratch.canonicalize()?)
 }
@@ -82,16 +82,7 @@ impl Checks {
 
     /// Checks something that is so after a while.
     fn soon(&mut self, what: &str, look: impl Fn() -> Result<()>) {
-        let begun = Instant::now();
-        let found = loop {
-            match look() {
-                Err(_) if begun.elapsed() < PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                found => break found,
-            }
-        };
-        self.now(what, found);
+        self.now(what, process::wait_for(PATIENCE, Duration::from_millis(50), look));
     }
 }
 

@@ -7,18 +7,16 @@
 
 mod mutations;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{packages, workspace};
+use crate::{ganesha, isolation, packages, workspace};
 
 /// Debian packages for disks and file systems.
 const PACKAGES: &[&str] =
     &["fuse3", "e2fsprogs", "xfsprogs", "btrfs-progs", "util-linux", "mount", "iproute2"];
-/// Those for the other server.
-const GANESHA_PACKAGES: &[&str] = &["nfs-ganesha", "nfs-ganesha-vfs", "rpcbind"];
 
 /// Crash points of each file system in CI, without and with an intent log, and what the log's disk
 /// has: 200 points all in all.
@@ -42,7 +40,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     packages::ensure(PACKAGES)?;
     if arguments.iter().any(|word| word == "ganesha") {
-        packages::ensure(GANESHA_PACKAGES)?;
+        packages::ensure(ganesha::PACKAGES)?;
     }
     if let Some(wanted) = mutations::wanted(arguments)? {
         return mutations::run(&wanted);
@@ -51,40 +49,27 @@ pub fn run(arguments: &[String]) -> Result<()> {
     for package in ["steadfast", "steadfast-powercut"] {
         workspace::cargo(&["build", "--profile", "checks", "-p", package])?;
     }
-    let target = target_directory()?;
+    let target = workspace::target()?;
     let mut command = rig(&target.join("checks"));
     if !arguments.iter().any(|word| word == "--keep") {
         command.arg("--keep").arg(target.join("powercut"));
     }
-    wait_for(command.args(arguments))
+    isolation::wait_for(command.args(arguments), "the rig")
 }
 
 /// The rig in namespaces of its own, with programs from this directory.
 fn rig(programs: &Path) -> Command {
-    let mut command = Command::new("unshare");
+    let mut command = isolation::command();
     command
-        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
         .arg(programs.join("steadfast-powercut"))
         .arg("--program")
         .arg(programs.join("steadfast"));
     command
 }
 
-fn wait_for(command: &mut Command) -> Result<()> {
-    // The rig ends when this pipe closes, however this process ends.
-    let mut rig = command.stdin(Stdio::piped()).spawn().context("cannot run unshare")?;
-    let pipe = rig.stdin.take();
-    let status = rig.wait()?;
-    drop(pipe);
-    if !status.success() {
-        bail!("the rig ended with {status}");
-    }
-    Ok(())
-}
-
 /// What CI runs.
 pub fn short() -> Result<()> {
-    let with_log = workspace::workspace_root()?.join("tests/powercut/with-log.toml");
+    let with_log = workspace::root()?.join("tests/powercut/with-log.toml");
     let with_log = with_log.to_str().context("a path that is UTF-8")?;
     for (file_system, without, with, log_file_system) in CI {
         let flags = ["--replies", "--allow-halves", "--log-mib", "64", "--configuration", with_log];
@@ -97,20 +82,11 @@ pub fn short() -> Result<()> {
             run(&words.map(str::to_owned))?;
         }
     }
-    let with_small_log = workspace::workspace_root()?.join("tests/powercut/histories.toml");
+    let with_small_log = workspace::root()?.join("tests/powercut/histories.toml");
     let with_small_log = with_small_log.to_str().context("a path that is UTF-8")?;
     for words in CI_HISTORIES {
         let flags = ["--log-mib", "64", "--configuration", with_small_log];
         run(&words.iter().copied().chain(flags).map(str::to_owned).collect::<Vec<_>>())?;
     }
     Ok(())
-}
-
-fn target_directory() -> Result<PathBuf> {
-    let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => PathBuf::from(directory),
-        None => workspace::workspace_root()?.join("target"),
-    };
-    std::fs::create_dir_all(&target)?;
-    Path::new(&target).canonicalize().context("the target directory")
 }

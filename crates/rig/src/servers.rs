@@ -3,17 +3,18 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::ganesha;
+use crate::process::{Process, last_lines};
 use crate::workspace;
 
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NFS_PORT: u16 = 2049;
-const GANESHA_MOUNT_PORT: u16 = 20048;
 /// As many as it can be told; its 1024 would keep virtual clients out.
 const GANESHA_CONNECTIONS_MAX: u32 = 10_000;
 
@@ -42,7 +43,7 @@ impl Peer {
     pub(crate) fn version(self) -> Result<String> {
         let (program, argument) = match self {
             Self::Ganesha => (PathBuf::from("ganesha.nfsd"), "-v"),
-            Self::Steadfast => (steadfast_program(), "--version"),
+            Self::Steadfast => (steadfast_program()?, "--version"),
             Self::Canned => return Ok("an empty reply to every call".to_owned()),
         };
         let output = Command::new(&program)
@@ -58,13 +59,18 @@ impl Peer {
     }
 }
 
-pub(crate) fn steadfast_program() -> PathBuf {
-    workspace::target_directory().join("release/steadfast")
+/// What cargo builds the programs of.
+pub(crate) const STEADFAST: &[&str] = &["-p", "steadfast"];
+pub(crate) const BENCH: &[&str] = &["-p", "steadfast-bench", "--example", "bench"];
+
+/// The release build.
+pub(crate) fn steadfast_program() -> Result<PathBuf> {
+    Ok(workspace::target()?.join("release/steadfast"))
 }
 
 /// The load generators, and the canned server.
-pub(crate) fn bench_program() -> PathBuf {
-    workspace::target_directory().join("release/examples/bench")
+pub(crate) fn bench_program() -> Result<PathBuf> {
+    Ok(workspace::target()?.join("release/examples/bench"))
 }
 
 /// Which CPUs servers and client run on; `None` leaves it to the kernel.
@@ -136,12 +142,12 @@ pub(crate) struct Server {
     pub(crate) mount_port: u16,
     /// The share's path as clients mount it.
     pub(crate) path: String,
-    process: Child,
+    process: Process,
     /// Steadfast's state directory.
     pub(crate) state: PathBuf,
     /// Configuration and log, and the state unless it has another place.
     _scratch: tempfile::TempDir,
-    log: PathBuf,
+    pub(crate) log: PathBuf,
 }
 
 impl Server {
@@ -152,7 +158,7 @@ impl Server {
 
     /// What Steadfast tells of itself by `steadfast statistics --json`.
     pub(crate) fn statistics(&self) -> Result<serde_json::Value> {
-        let output = Command::new(steadfast_program())
+        let output = Command::new(steadfast_program()?)
             .args(["statistics", "--json", "--state-directory"])
             .arg(&self.state)
             .output()
@@ -191,59 +197,28 @@ impl Server {
 
     /// Whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.process.try_wait().is_ok_and(|status| status.is_some())
+        self.process.ended().is_ok_and(|status| status.is_some())
     }
 
     /// Asks it to stop, and waits.
-    pub(crate) fn stop(mut self) -> Result<()> {
-        self.terminate();
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            if self.process.try_wait()?.is_some() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.process.kill()?;
-        bail!("{} did not stop within {} s of SIGTERM", self.peer.name(), PATIENCE.as_secs())
-    }
-
-    fn terminate(&self) {
-        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw) {
-            // It may have ended by itself; waiting tells.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
+    pub(crate) fn stop(self) -> Result<()> {
+        self.process.stop(PATIENCE).map(drop).context(self.peer.name())
     }
 
     fn await_port(&mut self) -> Result<()> {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.process.try_wait()? {
-                bail!("{} ended with {status}:\n{}", self.peer.name(), self.log_tail());
+        let addresses = [self.address, SocketAddr::new(self.address.ip(), self.mount_port)];
+        let answers = self.process.wait_for(PATIENCE, Duration::from_millis(20), || {
+            for address in addresses {
+                TcpStream::connect(address)?;
             }
-            let mount = SocketAddr::new(self.address.ip(), self.mount_port);
-            if TcpStream::connect(self.address).is_ok() && TcpStream::connect(mount).is_ok() {
-                return Ok(());
-            }
-            if started.elapsed() > PATIENCE {
-                bail!("{} does not answer:\n{}", self.peer.name(), self.log_tail());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            Ok(())
+        });
+        answers.with_context(|| format!("{}:\n{}", self.peer.name(), self.last_lines()))
     }
 
-    fn log_tail(&self) -> String {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines.get(lines.len().saturating_sub(20)..).unwrap_or(&[]).join("\n")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Already ended after `stop`; else a measurement failed, and nothing is owed to it.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    /// How its log ends.
+    pub(crate) fn last_lines(&self) -> String {
+        last_lines(&self.log, 20)
     }
 }
 
@@ -292,73 +267,53 @@ impl Setup {
 pub(crate) fn start(peer: Peer, directory: &Path, setup: &Setup) -> Result<Server> {
     let scratch = tempfile::tempdir()?;
     let directory = directory.to_str().context("the directory's path is not UTF-8")?;
-    let log = scratch.path().join("log");
-    let port = setup.port;
     let state = setup.own.state.clone().unwrap_or_else(|| scratch.path().join(STATE));
-    let (program, arguments, mount_port) = match peer {
+    let address = SocketAddr::from((setup.address, setup.port));
+    let log = scratch.path().join(if peer == Peer::Ganesha { "log" } else { "output" });
+    let on_cpus = |program: &Path| Cpus::command(setup.cpus.as_ref(), program);
+    let mut mount_port = setup.port;
+    let mut command = match peer {
         Peer::Ganesha => {
             let configuration = scratch.path().join("ganesha.conf");
-            std::fs::write(&configuration, ganesha_configuration(directory, port))?;
-            let arguments = vec![
-                "-F".into(),
-                "-f".into(),
-                configuration,
-                "-L".into(),
-                log.clone(),
-                "-p".into(),
-                scratch.path().join("pid"),
-            ];
-            (PathBuf::from("ganesha.nfsd"), arguments, GANESHA_MOUNT_PORT)
+            std::fs::write(&configuration, ganesha_configuration(directory, setup.port))?;
+            mount_port = ganesha::MOUNT_PORT;
+            let mut command = on_cpus(Path::new(ganesha::PROGRAM));
+            ganesha::arguments(&mut command, &configuration, &log, &scratch.path().join("pid"));
+            command
         }
         Peer::Steadfast => {
             let configuration = scratch.path().join("steadfast.toml");
             std::fs::create_dir_all(&state)?;
             let text = state.to_str().context("the state directory's path is not UTF-8")?;
             std::fs::write(&configuration, steadfast_configuration(directory, text, setup))?;
-            let mut arguments = vec!["serve".into(), "--config".into(), configuration];
-            arguments.extend(setup.own.arguments.iter().map(PathBuf::from));
-            (setup.own.program.clone().unwrap_or_else(steadfast_program), arguments, port)
+            let mut command = match &setup.own.program {
+                Some(program) => on_cpus(program),
+                None => on_cpus(&steadfast_program()?),
+            };
+            command.args(["serve", "--config"]).arg(configuration).args(&setup.own.arguments);
+            command
         }
         Peer::Canned => {
-            let address = SocketAddr::from((setup.address, port));
-            let arguments = vec!["null-server".into(), address.to_string().into()];
-            (bench_program(), arguments, port)
+            let mut command = on_cpus(&bench_program()?);
+            command.arg("null-server").arg(address.to_string());
+            command
         }
     };
     let output = File::create(scratch.path().join("output"))?;
-    let process = Cpus::command(setup.cpus.as_ref(), &program)
-        .args(&arguments)
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output)
-        .spawn()
-        .with_context(|| format!("cannot start {}", peer.name()))?;
-    let log = if peer == Peer::Ganesha { log } else { scratch.path().join("output") };
-    let mut server = Server {
-        peer,
-        address: SocketAddr::from((setup.address, port)),
-        mount_port,
-        path: directory.to_owned(),
-        process,
-        state,
-        _scratch: scratch,
-        log,
-    };
+    let process = Process::start(&mut command, output).context(peer.name())?;
+    let path = directory.to_owned();
+    let mut server =
+        Server { peer, address, mount_port, path, process, state, log, _scratch: scratch };
     server.await_port()?;
     Ok(server)
 }
 
-/// The protocols that both serve, room for many clients, and no grace period, since nobody has anything to
-/// reclaim; everything else as ganesha has it by default.
+/// The protocols that both serve, and room for many clients.
 fn ganesha_configuration(directory: &str, port: u16) -> String {
-    format!(
-        "NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {port}; MNT_Port = {GANESHA_MOUNT_PORT}; \
-         Enable_NLM = false; Enable_RQUOTA = false; \
-         RPC_Max_Connections = {GANESHA_CONNECTIONS_MAX}; }}\n\
-         NFSv4 {{ Graceless = true; }}\n\
-         EXPORT {{ Export_Id = 1; Path = {directory}; Pseudo = {directory}; Access_Type = RW; \
-         Squash = None; SecType = sys; FSAL {{ Name = VFS; }} }}\n"
-    )
+    let more = format!("RPC_Max_Connections = {GANESHA_CONNECTIONS_MAX};");
+    let mut text = ganesha::Configuration { protocols: "3, 4", port, more: &more }.text();
+    ganesha::export(&mut text, 1, directory, directory, false, ganesha::Squash::None);
+    text
 }
 
 fn steadfast_configuration(directory: &str, state: &str, setup: &Setup) -> String {

@@ -8,8 +8,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// The kernel.
 pub(crate) const PROGRAM: &str = "linux.uml";
@@ -52,6 +53,35 @@ impl Guest {
             .stderr(log)
             .process_group(0);
         Ok(Self { child: command.spawn().with_context(|| format!("cannot start {PROGRAM}"))? })
+    }
+
+    /// Calls `act` with each line of the guest until that has an outcome.
+    ///
+    /// # Errors
+    /// Those of `act`; when the guest ends before, and after the limit.
+    pub(crate) fn follow<T>(
+        &mut self,
+        listener: &mut Listener,
+        limit: Duration,
+        mut act: impl FnMut(&str) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let started = Instant::now();
+        loop {
+            // Before its last lines are read.
+            let has_ended = self.has_ended()?;
+            for line in listener.lines()? {
+                if let Some(outcome) = act(&line)? {
+                    return Ok(outcome);
+                }
+            }
+            if has_ended {
+                bail!("the guest ended before it was done");
+            }
+            if started.elapsed() > limit {
+                bail!("the guest is not done after {} s", limit.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Whether it was switched off, or died.

@@ -8,18 +8,19 @@
 mod mountstats;
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::kernel_client::server::{Kind, Server};
 use crate::namespace::{GUEST_ADDRESS, Janitor, Namespace, SERVER_ADDRESS};
-use crate::packages;
+use crate::process::Process;
 use crate::uml::{self, Guest, Listener};
+use crate::{ganesha, kernel_client, packages, workspace};
 use mountstats::{Comparison, Counts};
 
 const PACKAGES: &[&str] = &[
@@ -37,7 +38,7 @@ const PACKAGES: &[&str] = &[
 ];
 
 const VERSIONS: &[&str] = &["3", "4.0", "4.1", "4.2"];
-/// For a server to start, and for a guest to end.
+/// For what `steadfast watch` says next.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// For a guest's whole work.
 const GUEST_LIMIT: Duration = Duration::from_secs(600);
@@ -99,20 +100,15 @@ pub(crate) struct Site {
 impl Site {
     /// Installs what is needed, and builds the program unless there is one already.
     pub(crate) fn prepare(command: &str, program: Option<PathBuf>) -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .ancestors()
-            .nth(2)
-            .context("this crate is not inside the workspace")?;
+        let root = workspace::root()?;
         packages::ensure(PACKAGES)?;
         packages::ensure_guest_modules()?;
         let program = match program {
             Some(program) => std::path::absolute(program)?,
-            None => crate::kernel_client::build_steadfast(root)?,
+            None => kernel_client::build_steadfast()?,
         };
         let directory = root.join(format!("target/{command}/{}", std::process::id()));
-        for part in ["run/rpcbind", "run/ganesha", "var/ganesha", "export"] {
-            std::fs::create_dir_all(directory.join(part))?;
-        }
+        std::fs::create_dir_all(directory.join("export"))?;
         println!("logs: {}", directory.display());
         Ok(Self { root: root.to_owned(), program, directory })
     }
@@ -144,61 +140,15 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Ends its process when dropped.
-pub(crate) struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts nfs-ganesha, with rpcbind, in the namespace; the janitor ends what is left of it.
-pub(crate) fn start_ganesha(namespace: &Namespace, directory: &Path) -> Result<Ended> {
-    if !namespace.has_own_mounts() {
-        bail!("nfs-ganesha needs a /run of its own: mount --bind DIR DIR before chroot DIR");
-    }
-    let place = directory.display();
-    let configuration = directory.join("ganesha.conf");
-    std::fs::write(
-        &configuration,
-        format!(
-            "NFS_CORE_PARAM {{ Protocols = 3,4; Mount_Path_Pseudo = true; MNT_Port = 20048; \
-             Enable_NLM = false; Enable_RQUOTA = false; }}\n\
-             NFSv4 {{ Graceless = true; }}\n\
-             LOG {{ Default_Log_Level = WARN; }}\n\
-             EXPORT {{ Export_Id = 1; Path = {place}/export; Pseudo = /export; Access_Type = RW; \
-             Squash = No_Root_Squash; SecType = sys; FSAL {{ Name = VFS; }} }}\n"
-        ),
-    )?;
-    let script = format!(
-        "mount --bind '{place}/run' /run && mkdir -p /var/lib/nfs && \
-         mount --bind '{place}/var' /var/lib/nfs && rpcbind -w && \
-         exec ganesha.nfsd -F -f '{}' -L /dev/stderr -p /run/ganesha/pid",
-        configuration.display()
-    );
-    let log = std::fs::File::create(directory.join("server.log"))?;
-    let child = namespace
-        .command("/bin/sh")
-        .args(["-c", &script])
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .context("cannot start nfs-ganesha")?;
-    let mut server = Ended(child);
-    let started = Instant::now();
-    while namespace.enter(|| Ok(TcpStream::connect((SERVER_ADDRESS, 2049))?)).is_err() {
-        if let Some(status) = server.0.try_wait()? {
-            bail!("nfs-ganesha ended with {status}; see {place}/server.log");
-        }
-        if started.elapsed() > PATIENCE {
-            bail!("nfs-ganesha does not answer; see {place}/server.log");
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+pub(crate) fn start_ganesha(namespace: &Namespace, directory: &Path) -> Result<Server> {
+    let more = "Mount_Path_Pseudo = true;";
+    let mut text = ganesha::Configuration { protocols: "3,4", port: 2049, more }.text();
+    text.push_str(ganesha::WARNINGS_ONLY);
+    let export = directory.join("export").display().to_string();
+    ganesha::export(&mut text, 1, &export, "/export", false, ganesha::Squash::None);
+    let mut server = Server::new(Kind::Ganesha, ganesha::PROGRAM.into(), directory, &text)?;
+    server.start(namespace)?;
     Ok(server)
 }
 
@@ -220,26 +170,20 @@ impl Run<'_> {
         let recorded = control.join("packets.pcapng");
         let mut watching = None;
         let mut total = None;
-        let started = Instant::now();
-        'guest: loop {
-            let has_ended = guest.has_ended()?;
-            for line in listener.lines()? {
-                match line.as_str() {
-                    "before" => watching = Some(self.watch(&recorded)?),
-                    "after" => {
-                        let watching = watching.take().context("the capture has not begun")?;
-                        total = Some(watching.end()?);
-                    }
-                    "done" => break 'guest,
-                    other => bail!("the guest: {other}; see {}", control.display()),
+        let end = guest.follow(&mut listener, GUEST_LIMIT, |line| {
+            match line {
+                "before" => watching = Some(self.watch(&recorded)?),
+                "after" => {
+                    let watching = watching.take().context("the capture has not begun")?;
+                    total = Some(watching.end()?);
                 }
-                std::fs::write(control.join(format!("answer-{line}")), "")?;
+                "done" => return Ok(Some(())),
+                other => bail!("the guest: {other}"),
             }
-            if has_ended || started.elapsed() > GUEST_LIMIT {
-                bail!("the guest did not come to its end; see {}", control.display());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            std::fs::write(control.join(format!("answer-{line}")), "")?;
+            Ok(None)
+        });
+        end.with_context(|| format!("see {}", control.display()))?;
         let total = total.context("nothing was captured")?;
         let client = |moment: &str| -> Result<Counts> {
             let text = std::fs::read_to_string(control.join(format!("mountstats-{moment}")))?;
@@ -293,7 +237,7 @@ impl Run<'_> {
             // When nobody wants them any more, the rest is not read.
             let _ = lines.try_for_each(|line| sender.send(line));
         });
-        let watching = Watching { child: Ended(child), lines };
+        let watching = Watching { child: Process(child), lines };
         // It captures from before its first interval.
         watching.next()?.context("steadfast watch has ended at once")?;
         Ok(watching)
@@ -314,7 +258,7 @@ impl Run<'_> {
 
 /// `steadfast watch`, capturing.
 struct Watching {
-    child: Ended,
+    child: Process,
     /// What it prints is always read: it drops packets while it waits for its reader.
     lines: Receiver<String>,
 }
@@ -336,8 +280,7 @@ impl Watching {
             }
         }
         // `ip netns exec` becomes the program: the child is the program itself.
-        let id = rustix::process::Pid::from_child(&self.child.0);
-        rustix::process::kill_process(id, rustix::process::Signal::INT)?;
+        self.child.signal(rustix::process::Signal::INT)?;
         let mut last = None;
         while let Some(line) = self.next()? {
             last = Some(line);

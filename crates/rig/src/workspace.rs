@@ -7,17 +7,23 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 /// The directory of the workspace.
-pub fn workspace_root() -> Result<PathBuf> {
+///
+/// # Errors
+/// When this crate was built elsewhere than in it.
+pub fn root() -> Result<&'static Path> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    Ok(root.context("this crate is not in a workspace")?.to_owned())
+    root.context("this crate is not in a workspace")
 }
 
-/// Runs cargo in the workspace; an error if it fails.
+/// Runs cargo in the workspace.
+///
+/// # Errors
+/// When it cannot be run, or fails.
 pub fn cargo(arguments: &[&str]) -> Result<()> {
     let shown = format!("cargo {}", arguments.join(" "));
     let status = Command::new(cargo_program())
         .args(arguments)
-        .current_dir(workspace_root()?)
+        .current_dir(root()?)
         .status()
         .with_context(|| format!("cannot run {shown}"))?;
     if !status.success() {
@@ -31,17 +37,26 @@ pub fn cargo_program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Where builds go.
-pub(crate) fn target_directory() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from)
+/// Builds the release of a program, or of what `words` say.
+pub(crate) fn build_release(words: &[&str]) -> Result<()> {
+    cargo(&[&["build", "--quiet", "--release"], words].concat())
+}
+
+/// Where builds go, and what was measured.
+pub(crate) fn target() -> Result<PathBuf> {
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => root()?.join("target"),
+    };
+    std::fs::create_dir_all(&target)?;
+    target.canonicalize().context("the target directory")
 }
 
 /// The commit that was built, if this is a clone.
 pub(crate) fn commit() -> Option<String> {
     let output = Command::new("git")
         .args(["rev-parse", "--short", "HEAD"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(root().ok()?)
         .output()
         .ok()?;
     let commit = String::from_utf8(output.stdout).ok()?;

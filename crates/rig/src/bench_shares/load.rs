@@ -34,7 +34,7 @@ pub(super) fn getattr(site: &Site<'_>, pid: u32, path: &str) -> Result<f64> {
 
 /// Runs a load to its end; its report.
 pub(super) fn run(site: &Site<'_>, words: &[String]) -> Result<Value> {
-    let output = Cpus::command(site.cpus.client.as_ref(), &bench_program())
+    let output = Cpus::command(site.cpus.client.as_ref(), &bench_program()?)
         .args(words)
         .stdin(Stdio::null())
         .output()

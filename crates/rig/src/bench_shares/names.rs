@@ -20,7 +20,7 @@ use crate::load::number;
 use crate::report::median;
 use crate::report::{Findings, Goal, figure};
 use crate::svg::{Axis, Curve, Plot};
-use crate::workspace::target_directory;
+use crate::workspace::target;
 
 /// How long the name server's answers live, in s.
 const TTL_S: u32 = 20;
@@ -93,7 +93,7 @@ struct NameServer {
 impl NameServer {
     /// One that knows the addresses of the load generator's first clients.
     fn start(clients: usize) -> Result<Self> {
-        let program = target_directory().join("release/examples/name_server");
+        let program = target()?.join("release/examples/name_server");
         let mut process = Command::new(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

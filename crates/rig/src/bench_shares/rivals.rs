@@ -5,10 +5,8 @@ mod exportfs;
 mod ganesha;
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::Site;
@@ -123,49 +121,4 @@ fn own_etc() -> Result<()> {
         std::fs::write(path, text)?;
     }
     call("mount", &["--bind", ETC, "/etc"])
-}
-
-/// A process that is ended when it is dropped.
-struct Process(Child);
-
-impl Process {
-    fn start(mut command: Command, log: &Path) -> Result<Self> {
-        let log = std::fs::File::create(log)?;
-        let program = command.get_program().to_owned();
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot run {}", program.display()))?;
-        Ok(Self(child))
-    }
-
-    /// Waits for its end; whether it came before the limit.
-    fn has_ended_within(&mut self, started: Instant, limit: Duration) -> Result<bool> {
-        while started.elapsed() < limit {
-            if let Some(status) = self.0.try_wait()? {
-                if !status.success() {
-                    bail!("it ended with {status}");
-                }
-                return Ok(true);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(false)
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
-        let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
-        let pid = pid.context("a process without an id")?;
-        Ok(rustix::process::kill_process(pid, signal)?)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Already ended, if it was waited for.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

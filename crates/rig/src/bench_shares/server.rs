@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::api;
 use super::farm::{Farm, GROUP};
 use super::probe::Probe;
+use crate::process::{Process, last_lines};
 use crate::servers::{Cpus, steadfast_program};
 
 /// How long a server may take to start or to stop.
@@ -95,7 +96,7 @@ pub(super) struct Started {
 
 /// A server that runs; ended by its process id when dropped.
 pub(super) struct Running {
-    process: Child,
+    process: Process,
     state: PathBuf,
     pub(super) probe: Probe,
 }
@@ -115,19 +116,13 @@ impl Running {
         let socket = UnixDatagram::bind(&notices)?;
         let log = std::fs::File::create(home.path("log"))?;
         let started = Instant::now();
-        let process = Cpus::command(cpus.server.as_ref(), &steadfast_program())
-            .args(["serve", "--config"])
-            .arg(home.path("steadfast.toml"))
-            .env("NOTIFY_SOCKET", &notices)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("cannot start steadfast")?;
+        let mut command = Cpus::command(cpus.server.as_ref(), &steadfast_program()?);
+        command.args(["serve", "--config"]).arg(home.path("steadfast.toml"));
+        let process = Process::start(command.env("NOTIFY_SOCKET", &notices), log)?;
         let mut running = Self { process, state: home.state(), probe: Probe { mount: ADDRESS } };
         let ready = std::thread::spawn(move || await_ready(&socket, started));
         let outcome = running.await_shares(&farm.path(0), started);
-        let first = outcome.with_context(|| Self::last_words(home))?;
+        let first = outcome.with_context(|| last_lines(&home.path("log"), 20))?;
         let all = ready.join().ok().context("the thread that waits for readiness panicked")??;
         running.probe.expect_all(count, &[farm.path(count.saturating_sub(1))])?;
         Ok((running, Started { first, all }))
@@ -135,24 +130,12 @@ impl Running {
 
     /// Asks for a share until it is granted.
     fn await_shares(&mut self, path: &str, started: Instant) -> Result<Duration> {
-        loop {
-            if self.probe.can_mount(path).unwrap_or(false) {
-                return Ok(started.elapsed());
-            }
-            if let Some(status) = self.process.try_wait()? {
-                bail!("steadfast ended with {status}");
-            }
-            if started.elapsed() > PATIENCE {
-                bail!("steadfast serves nothing after {} s", PATIENCE.as_secs());
-            }
-            std::thread::sleep(ASK_EVERY);
-        }
-    }
-
-    fn last_words(home: &Home) -> String {
-        let log = std::fs::read_to_string(home.path("log")).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        lines.get(lines.len().saturating_sub(20)..).unwrap_or(&[]).join("\n")
+        let Self { process, probe, .. } = self;
+        let served = process.wait_for(PATIENCE, ASK_EVERY, || {
+            let is_granted = probe.can_mount(path).unwrap_or(false);
+            is_granted.then(|| started.elapsed()).context("it serves nothing")
+        });
+        served.context("steadfast")
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -162,7 +145,7 @@ impl Running {
     /// Runs a command of the program against this server, as a user would; how long it took.
     pub(super) fn command(&self, words: &[&str]) -> Result<Duration> {
         let started = Instant::now();
-        let output = Command::new(steadfast_program())
+        let output = Command::new(steadfast_program()?)
             .args(words)
             .arg("--state-directory")
             .arg(&self.state)
@@ -200,31 +183,8 @@ impl Running {
     }
 
     /// Asks it to stop, and waits.
-    pub(super) fn stop(mut self) -> Result<()> {
-        self.terminate();
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            if self.process.try_wait()?.is_some() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        bail!("steadfast did not stop within {} s of SIGTERM", PATIENCE.as_secs())
-    }
-
-    fn terminate(&self) {
-        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw) {
-            // It may have ended by itself; waiting tells.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Already ended after `stop`.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    pub(super) fn stop(self) -> Result<()> {
+        self.process.stop(PATIENCE).map(drop).context("steadfast")
     }
 }
 

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ use super::{Kind, Site};
 use crate::disk::{self, Disk, Journal};
 use crate::namespace::call;
 use crate::namespace::{GUEST_ADDRESS, SERVER_ADDRESS};
+use crate::process::last_lines;
 use crate::report::{Findings, Goal, Samples, Table, figure};
 use crate::servers::{Cpus, Server};
 use crate::slow_disk::SlowDisk;
@@ -281,7 +282,7 @@ fn run_guest(site: &Site<'_>, place: &Place, write_time: Duration) -> Result<Vec
     }
     std::fs::create_dir_all(&control)?;
     let seconds = (site.options.seconds * SECONDS_FACTOR).ceil();
-    let tools = workspace::workspace_root()?.join("tests/applications").canonicalize()?;
+    let tools = workspace::root()?.join("tests/applications").canonicalize()?;
     let mut words = place.words();
     words.extend([
         // Process ids here are the same from run to run, and so would be the guest's name at the
@@ -297,17 +298,12 @@ fn run_guest(site: &Site<'_>, place: &Place, write_time: Duration) -> Result<Vec
     let mut guest = Guest::start(command, "applications", &tools.join("init.sh"), &words, &log)?;
     let limit = GUEST_LIMIT + Duration::from_secs_f64(seconds * WORKS.len() as f64);
     let mut host = Host { place, write_time, control, before: (0, None), done: Vec::new() };
-    let outcome = host.follow(&mut guest, &mut listener, limit);
+    let outcome = guest.follow(&mut listener, limit, |line| host.hear(line));
     drop(guest);
-    outcome.with_context(|| format!("the guest's console ends with:\n{}", last_lines(&log)))?;
+    outcome.with_context(|| {
+        format!("the guest's console ends with:\n{}", last_lines(&log, LOG_LINES))
+    })?;
     Ok(host.done)
-}
-
-fn last_lines(log: &Path) -> String {
-    let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(LOG_LINES)..).unwrap_or(&[]).join("\n")
 }
 
 /// What a guest asks, and what it has done.
@@ -321,42 +317,22 @@ struct Host<'p> {
 }
 
 impl Host<'_> {
-    fn follow(
-        &mut self,
-        guest: &mut Guest,
-        listener: &mut Listener,
-        limit: Duration,
-    ) -> Result<()> {
-        let started = Instant::now();
-        loop {
-            let has_ended = guest.has_ended()?;
-            for line in listener.lines()? {
-                match line.split(' ').collect::<Vec<_>>().as_slice() {
-                    ["done"] => {
-                        if self.done.len() != WORKS.len() {
-                            bail!(
-                                "the guest has done {} works of {}",
-                                self.done.len(),
-                                WORKS.len()
-                            );
-                        }
-                        return Ok(());
-                    }
-                    ["request", id, speed, work] => {
-                        self.serve(speed, work)?;
-                        std::fs::write(self.control.join(format!("answer-{id}")), "")?;
-                    }
-                    _ => bail!("the guest says: {line}"),
+    /// One line of the guest; whether it is done.
+    fn hear(&mut self, line: &str) -> Result<Option<()>> {
+        match line.split(' ').collect::<Vec<_>>().as_slice() {
+            ["done"] => {
+                if self.done.len() != WORKS.len() {
+                    bail!("the guest has done {} works of {}", self.done.len(), WORKS.len());
                 }
+                return Ok(Some(()));
             }
-            if has_ended {
-                bail!("the guest ended before it was done");
+            ["request", id, speed, work] => {
+                self.serve(speed, work)?;
+                std::fs::write(self.control.join(format!("answer-{id}")), "")?;
             }
-            if started.elapsed() > limit {
-                bail!("the guest is not done after {} s", limit.as_secs());
-            }
-            std::thread::sleep(Duration::from_millis(5));
+            _ => bail!("the guest says: {line}"),
         }
+        Ok(None)
     }
 
     fn serve(&mut self, speed: &str, name: &str) -> Result<()> {

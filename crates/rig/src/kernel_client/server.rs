@@ -8,18 +8,22 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::Options;
-use super::storage::{ANONYMOUS_GID, ANONYMOUS_UID, Squash, Storage};
+use super::storage::Storage;
+use crate::ganesha::{self, Squash};
 use crate::namespace::{Namespace, SERVER_ADDRESS};
+use crate::process::{last_lines, wait_for};
 
 const NFS_PORT: u16 = 2049;
-const GANESHA_MOUNT_PORT: u16 = 20048;
+/// What stands in for /run and /var/lib/nfs, in the directory of a run.
+const DIRECTORY: &str = "server";
 const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The servers that the suite knows how to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,23 +69,29 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Writes the configuration; starts nothing.
-    pub(crate) fn new(
-        kind: Kind,
+    /// The server of a suite, with its shares; starts nothing.
+    pub(super) fn of_suite(
         binary: PathBuf,
         run: &Path,
         storage: &Storage,
         options: &Options,
     ) -> Result<Self> {
-        let directory = run.join("server");
+        let text = match options.server {
+            Kind::Steadfast => steadfast_configuration(&run.join(DIRECTORY), storage, options)?,
+            Kind::Ganesha => ganesha_configuration(storage)?,
+        };
+        Self::new(options.server, binary, run, &text)
+    }
+
+    /// Writes the configuration; starts nothing.
+    pub(crate) fn new(kind: Kind, binary: PathBuf, run: &Path, text: &str) -> Result<Self> {
+        let directory = run.join(DIRECTORY);
         for part in ["run/rpcbind", "run/ganesha", "var/ganesha", "state"] {
             std::fs::create_dir_all(directory.join(part))?;
         }
-        let (name, text) = match kind {
-            Kind::Steadfast => {
-                ("steadfast.toml", steadfast_configuration(&directory, storage, options)?)
-            }
-            Kind::Ganesha => ("ganesha.conf", ganesha_configuration(storage)?),
+        let name = match kind {
+            Kind::Steadfast => "steadfast.toml",
+            Kind::Ganesha => "ganesha.conf",
         };
         let configuration = directory.join(name);
         std::fs::write(&configuration, text)?;
@@ -98,7 +108,7 @@ impl Server {
         }
         let mount_port = match self.kind {
             Kind::Steadfast => NFS_PORT,
-            Kind::Ganesha => GANESHA_MOUNT_PORT,
+            Kind::Ganesha => ganesha::MOUNT_PORT,
         };
         format!("port={NFS_PORT},mountport={mount_port}")
     }
@@ -112,7 +122,7 @@ impl Server {
         if self.kind == Kind::Ganesha && self.rpcbind.is_none() {
             self.rpcbind = Some(self.spawn(namespace, "exec rpcbind -w -f")?);
             // Its warm start file and sockets are in the directory that stands in for /run.
-            wait_for(START_LIMIT, || namespace.enter(|| connect(111)))
+            wait_for(START_LIMIT, PAUSE, || namespace.enter(|| connect(111)))
                 .context("rpcbind does not listen")?;
         }
         let binary = self.binary.display();
@@ -128,7 +138,7 @@ impl Server {
             }
         };
         let mut child = self.spawn(namespace, &command)?;
-        let answered = wait_for(START_LIMIT, || {
+        let answered = wait_for(START_LIMIT, PAUSE, || {
             if let Some(status) = child.try_wait()? {
                 // Not worth waiting for the limit: say what it said.
                 return Ok(Err(status));
@@ -192,7 +202,7 @@ impl Server {
         self.stop()?;
         let before = std::fs::metadata(&self.log)?.len();
         self.start_with(namespace, arguments)?;
-        let printed = wait_for(START_LIMIT, || {
+        let printed = wait_for(START_LIMIT, PAUSE, || {
             let log = std::fs::read(&self.log)?;
             let new = String::from_utf8_lossy(log.get(before as usize..).unwrap_or_default());
             // Said after the lines.
@@ -265,7 +275,7 @@ impl Server {
         let mut child = self.running.take().context("the server does not run")?;
         let id = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
-        let ended = wait_for(STOP_LIMIT, || child.try_wait()?.context("it still runs"));
+        let ended = wait_for(STOP_LIMIT, PAUSE, || child.try_wait()?.context("it still runs"));
         match ended {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => bail!("after SIGTERM the server ended with {status}"),
@@ -278,10 +288,7 @@ impl Server {
     }
 
     fn last_words(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().rev().take(5).collect();
-        let words = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
-        format!("its log, {}, ends with:\n{words}", self.log.display())
+        format!("its log, {}, ends with:\n{}", self.log.display(), last_lines(&self.log, 5))
     }
 }
 
@@ -303,10 +310,10 @@ fn steadfast_configuration(
         match share.squash {
             Squash::None => options.push("no_root_squash".to_owned()),
             Squash::Root => options.push("root_squash".to_owned()),
-            Squash::All => {
+            Squash::All(uid, gid) => {
                 options.push("all_squash".to_owned());
-                options.push(format!("anonuid={ANONYMOUS_UID}"));
-                options.push(format!("anongid={ANONYMOUS_GID}"));
+                options.push(format!("anonuid={uid}"));
+                options.push(format!("anongid={gid}"));
             }
         }
         let options: Vec<String> = options.iter().map(|option| format!("\"{option}\"")).collect();
@@ -323,47 +330,15 @@ fn steadfast_configuration(
 }
 
 fn ganesha_configuration(storage: &Storage) -> Result<String> {
-    let mut text = format!(
-        "NFS_CORE_PARAM {{\n  Protocols = 3;\n  Mount_Path_Pseudo = true;\n  \
-         NFS_Port = {NFS_PORT};\n  MNT_Port = {GANESHA_MOUNT_PORT};\n  Enable_NLM = false;\n  \
-         Enable_RQUOTA = false;\n}}\n\
-         NFSv4 {{ Graceless = true; }}\n\
-         LOG {{ Default_Log_Level = WARN; }}\n"
-    );
+    let more = "Mount_Path_Pseudo = true;";
+    let mut text = ganesha::Configuration { protocols: "3", port: NFS_PORT, more }.text();
+    text.push_str(ganesha::WARNINGS_ONLY);
     for (index, share) in storage.shares().iter().enumerate() {
-        let access = if share.is_read_only { "RO" } else { "RW" };
-        let squash = match share.squash {
-            Squash::None => "No_Root_Squash",
-            Squash::Root => "Root_Squash",
-            Squash::All => "All_Squash",
-        };
-        let (uid, gid) = match share.squash {
-            Squash::All => (ANONYMOUS_UID, ANONYMOUS_GID),
-            Squash::None | Squash::Root => (65534, 65534),
-        };
-        writeln!(
-            text,
-            "EXPORT {{ Export_Id = {}; Path = {}; Pseudo = {}; Access_Type = {access}; \
-             Squash = {squash}; Anonymous_Uid = {uid}; Anonymous_Gid = {gid}; SecType = sys; \
-             Disable_ACL = false; FSAL {{ Name = VFS; }} }}",
-            index + 1,
-            share.directory.display(),
-            share.path,
-        )?;
+        let directory = share.directory.to_str().context("a share's path is not UTF-8")?;
+        let (path, is_read_only) = (&share.path, share.is_read_only);
+        ganesha::export(&mut text, index + 1, directory, path, is_read_only, share.squash);
     }
     Ok(text)
-}
-
-/// Calls `attempt` until it succeeds or `limit` has passed; then its last error is returned.
-fn wait_for<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    let end = Instant::now() + limit;
-    loop {
-        match attempt() {
-            Ok(value) => return Ok(value),
-            Err(error) if Instant::now() >= end => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
 }
 
 fn connect(port: u16) -> Result<()> {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
+use crate::ganesha::Squash;
 use crate::namespace::{Janitor, run};
 
 /// The file system under the main share.
@@ -43,21 +44,10 @@ impl FromStr for Kind {
     }
 }
 
-/// How a share maps the identities of its clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Squash {
-    /// Root is root.
-    None,
-    /// Root becomes nobody.
-    Root,
-    /// Everybody becomes [`ANONYMOUS_UID`]:[`ANONYMOUS_GID`].
-    All,
-}
-
 /// Whom `all_squash` makes of everybody.
-pub(crate) const ANONYMOUS_UID: u32 = 1234;
+const ANONYMOUS_UID: u32 = 1234;
 /// The group of the same.
-pub(crate) const ANONYMOUS_GID: u32 = 2345;
+const ANONYMOUS_GID: u32 = 2345;
 
 /// A directory to export.
 #[derive(Debug)]
@@ -102,7 +92,12 @@ impl Storage {
             share("main", main.join("main"), false, Squash::None)?,
             share("ro", main.join("ro"), true, Squash::None)?,
             share("root_squash", main.join("root_squash"), false, Squash::Root)?,
-            share("all_squash", main.join("all_squash"), false, Squash::All)?,
+            share(
+                "all_squash",
+                main.join("all_squash"),
+                false,
+                Squash::All(ANONYMOUS_UID, ANONYMOUS_GID),
+            )?,
             share("small", small, false, Squash::None)?,
             share("quota", limited, false, Squash::None)?,
         ];

@@ -38,7 +38,7 @@ pub(super) fn collect(server: &Server, cpus: &Cpus) -> Result<Vec<Evidence>> {
     for operation in ["write:4096:file_sync", "create", "remove"] {
         // A depth of 1 on one connection leaves no company to share a sync with: one call, one
         // sync, or the promise is not kept.
-        let mut generator = load::generator(server, operation, 1, 1, SECONDS, cpus)
+        let mut generator = load::generator(server, operation, 1, 1, SECONDS, cpus)?
             .args(["--paused", "--keep", "--names", "5000"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -106,7 +106,7 @@ pub(super) struct Figures {
 
 /// Runs one row's load.
 pub(super) fn measure(server: &Server, row: &Row, seconds: f64, cpus: &Cpus) -> Result<Figures> {
-    let output = generator(server, row.operation, row.connections, row.depth, seconds, cpus)
+    let output = generator(server, row.operation, row.connections, row.depth, seconds, cpus)?
         .args(["--nfs", row.nfs])
         .stdin(Stdio::null())
         .output()
@@ -131,8 +131,8 @@ pub(super) fn generator(
     depth: usize,
     seconds: f64,
     cpus: &Cpus,
-) -> Command {
-    let mut command = Cpus::command(cpus.client.as_ref(), &bench_program());
+) -> Result<Command> {
+    let mut command = Cpus::command(cpus.client.as_ref(), &bench_program()?);
     command
         .arg("op")
         .arg(server.address.to_string())
@@ -142,7 +142,7 @@ pub(super) fn generator(
         .args(["--seconds", &seconds.to_string(), "--pid", &server.pid().to_string()])
         // One client with many connections, as these rows have always been measured.
         .args(["--one-address", "--json", operation]);
-    command
+    Ok(command)
 }
 
 /// Reads what the load generator said.

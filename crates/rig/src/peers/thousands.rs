@@ -250,7 +250,7 @@ impl Site<'_> {
             .then(|| CongestionControl::become_one(None, self.has_usual_tcp.then_some(USUAL_TCP)))
             .transpose()?;
         let cpus = self.cpus.client.as_ref();
-        let mut command = Cpus::command(cpus, &bench_program());
+        let mut command = Cpus::command(cpus, &bench_program()?);
         command
             .args([case.load, &server.address.to_string(), &server.path])
             .args(&case.arguments)
@@ -358,7 +358,7 @@ impl Beside {
         let mut command = Cpus::command(cpus, Path::new("nice"));
         command
             .args(["-n", "19"])
-            .arg(bench_program())
+            .arg(bench_program()?)
             .args(["op", &server.address.to_string(), &server.path])
             .args(words.split_whitespace())
             .args(["--mount-port", &server.mount_port.to_string()])
@@ -424,7 +424,7 @@ fn tell(options: &Options, machine: &str, tcp: &str, cases: &[Case], runs: &[Run
         let Target { number, what, goal, .. } = target;
         let _ = writeln!(text, "| {number} | {what} | {goal} | {measured} | {verdict} |");
     }
-    let directory = crate::workspace::target_directory();
+    let directory = crate::workspace::target()?;
     std::fs::write(directory.join("peers-thousands.md"), &text)?;
     std::fs::write(directory.join("peers-thousands.json"), as_json(&targets, runs)?)?;
     println!("{text}");

@@ -3,14 +3,15 @@
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::{PATIENCE, first_line};
 use crate::namespace::{call, run};
-use crate::workspace::target_directory;
+use crate::process::{self, Process};
+use crate::workspace::target;
 
 /// Addresses of this machine: who connects to one of them comes from it, too.
 pub(super) const ALLOWED: &str = "10.88.0.1";
@@ -60,8 +61,8 @@ file = \"/etc/exports.d/steadfast.exports\"
 /// Everything that runs; it ends with the namespace.
 pub(super) struct Site {
     steadfast: PathBuf,
-    _server: Child,
-    _smbd: Child,
+    _server: Process,
+    _smbd: Process,
 }
 
 impl Site {
@@ -69,7 +70,7 @@ impl Site {
     pub(super) fn start() -> Result<Self> {
         make_network()?;
         make_directories()?;
-        let steadfast = target_directory().join("debug/steadfast").canonicalize()?;
+        let steadfast = target()?.join("debug/steadfast").canonicalize()?;
         std::fs::write("/run/steadfast.toml", STEADFAST_TOML)?;
         std::fs::write(SMB_CONF, SMB_SETTINGS)?;
         add_user()?;
@@ -135,7 +136,7 @@ impl Site {
 
     /// Copies what the programs said to where it stays.
     pub(super) fn kept_logs() -> Result<PathBuf> {
-        let kept = target_directory().join("plugins-logs");
+        let kept = target()?.join("plugins-logs");
         call("cp", &["-rT", LOGS, &kept.display().to_string()])?;
         let kept = kept.canonicalize()?;
         for file in [INCLUDE, EXPORTS] {
@@ -183,7 +184,7 @@ fn make_directories() -> Result<()> {
         std::fs::create_dir(directory)?;
     }
     // On a disk: the kernel's server takes no tmpfs without a number of its own.
-    let disk = target_directory().join("plugins/shares");
+    let disk = target()?.join("plugins/shares");
     std::fs::create_dir_all(&disk)?;
     std::fs::set_permissions(&disk, PermissionsExt::from_mode(0o755))?;
     call("mount", &["--bind", &disk.display().to_string(), SHARES])?;
@@ -213,29 +214,18 @@ fn add_user() -> Result<()> {
 }
 
 /// Starts a program that goes on running; what it says goes into the logs.
-fn daemon(name: &str, command: &mut Command) -> Result<Child> {
-    let log = File::create(Path::new(LOGS).join(format!("{name}.out")))?;
-    command
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .with_context(|| format!("cannot start {name}"))
+fn daemon(name: &str, command: &mut Command) -> Result<Process> {
+    Process::start(command, File::create(log_of(name))?)
 }
 
-fn wait_for(name: &str, look: impl Fn() -> Result<()>) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        match look() {
-            Ok(()) => return Ok(()),
-            Err(_) if begun.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            Err(error) => {
-                let log = Path::new(LOGS).join(format!("{name}.out"));
-                let said = std::fs::read_to_string(log).unwrap_or_default();
-                return Err(error).with_context(|| format!("{name} does not answer: {said}"));
-            }
-        }
-    }
+fn log_of(name: &str) -> PathBuf {
+    Path::new(LOGS).join(format!("{name}.out"))
+}
+
+fn wait_for(name: &str, look: impl FnMut() -> Result<()>) -> Result<()> {
+    let answers = process::wait_for(PATIENCE, Duration::from_millis(100), look);
+    answers.with_context(|| {
+        let said = std::fs::read_to_string(log_of(name)).unwrap_or_default();
+        format!("{name} does not answer: {said}")
+    })
 }

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use super::{rig, target_directory, wait_for};
+use super::rig;
+use crate::isolation::wait_for;
 use crate::workspace;
 
 /// A way to break the server, and what the rig must find then.
@@ -87,8 +88,8 @@ pub(super) fn run(wanted: &[&Mutation]) -> Result<()> {
     for more in [&["steadfast", "--features", "powercut-mutations"][..], &["steadfast-powercut"]] {
         workspace::cargo(&[&["build", "--quiet", "-p"], more].concat())?;
     }
-    let programs = target_directory()?.join("debug");
-    let configuration = workspace::workspace_root()?.join("tests/powercut/mutations.toml");
+    let programs = workspace::target()?.join("debug");
+    let configuration = workspace::root()?.join("tests/powercut/mutations.toml");
     let configuration = configuration.to_str().context("a path that is UTF-8")?;
     let mut missed = Vec::new();
     for mutation in wanted {
@@ -101,7 +102,7 @@ pub(super) fn run(wanted: &[&Mutation]) -> Result<()> {
         if !mutation.expected.is_empty() {
             command.args(["--expect", mutation.expected]).env("STEADFAST_MUTATION", mutation.name);
         }
-        if wait_for(&mut command).is_err() {
+        if wait_for(&mut command, "the rig").is_err() {
             missed.push(mutation.name);
         }
         println!("== mutation {}: {} s", mutation.name, begun.elapsed().as_secs());

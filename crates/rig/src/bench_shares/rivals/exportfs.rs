@@ -2,15 +2,17 @@
 //! `/var/lib/nfs/etab`. Where the kernel has no NFS server, as often in a virtual machine, handing it
 //! the list is not in the figures.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Outcome, Process};
+use super::Outcome;
 use crate::bench_shares::Site;
 use crate::namespace::call;
+use crate::process::Process;
 
 const STATE: &str = "/var/lib/nfs";
 
@@ -54,7 +56,7 @@ fn exportfs(site: &Site<'_>, option: &str, limit: Duration) -> Result<Option<Dur
     let mut command = Command::new("exportfs");
     command.arg(option);
     let started = Instant::now();
-    let mut process = Process::start(command, &log)?;
+    let mut process = Process::start(&mut command, File::create(&log)?)?;
     let is_done = process.has_ended_within(started, limit);
     let took = started.elapsed();
     let is_done = is_done.with_context(|| {

@@ -1,6 +1,7 @@
 //! nfs-ganesha with a block for each share: all are off and on when its configuration has been
 //! changed and it was told to read it again.
 
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,12 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
-use super::{Outcome, Process};
+use super::Outcome;
 use crate::bench_shares::Site;
 use crate::bench_shares::probe::Probe;
+use crate::ganesha;
+use crate::process::{Process, last_lines};
 use crate::servers::Cpus;
 
-const MOUNT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 20_048);
+const MOUNT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), ganesha::MOUNT_PORT);
 /// The number of a share has 16 bits.
 const SHARES_MAX: usize = u16::MAX as usize;
 /// How often it is asked whether it is done.
@@ -32,16 +36,15 @@ pub(super) fn measure(site: &Site<'_>, shares: usize) -> Result<Outcome> {
     let all = head() + &site.farm.ganesha(shares);
     std::fs::write(&file, &all)?;
     std::fs::create_dir_all("/run/ganesha")?;
-    let mut command = Cpus::command(site.cpus.server.as_ref(), Path::new("ganesha.nfsd"));
-    command.arg("-F").arg("-f").arg(&file).arg("-L").arg(&log);
-    command.args(["-p", "/run/ganesha/bench.pid"]);
+    let mut command = Cpus::command(site.cpus.server.as_ref(), Path::new(ganesha::PROGRAM));
+    ganesha::arguments(&mut command, &file, &log, Path::new("/run/ganesha/bench.pid"));
     let started = Instant::now();
-    let mut process = Process::start(command, &site.top.join("ganesha.output"))?;
+    let mut process = Process::start(&mut command, File::create(site.top.join("ganesha.output"))?)?;
     let last = site.farm.path(shares - 1);
     let probe = Probe { mount: MOUNT };
     let is_served = || probe.can_mount(&last).unwrap_or(false);
     let Some(start) =
-        wait(&mut process, started, limit, is_served).with_context(|| last_words(&log))?
+        wait(&mut process, started, limit, is_served).with_context(|| last_lines(&log, 5))?
     else {
         return Ok(Outcome::GaveUp(limit.as_secs_f64()));
     };
@@ -67,11 +70,7 @@ pub(super) fn measure(site: &Site<'_>, shares: usize) -> Result<Outcome> {
 }
 
 fn head() -> String {
-    format!(
-        "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = 2049; MNT_Port = {}; Enable_NLM = false; \
-         Enable_RQUOTA = false; }}\n",
-        MOUNT.port()
-    )
+    ganesha::Configuration { protocols: "3", port: 2049, more: "" }.text()
 }
 
 /// Waits until something is so; how long that took, if it came before the limit.
@@ -85,16 +84,10 @@ fn wait(
         if is_done() {
             return Ok(Some(started.elapsed()));
         }
-        if let Some(status) = process.0.try_wait()? {
+        if let Some(status) = process.ended()? {
             bail!("nfs-ganesha ended with {status}");
         }
         std::thread::sleep(ASK_EVERY);
     }
     Ok(None)
-}
-
-fn last_words(log: &Path) -> String {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<_> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(5)..).unwrap_or(&[]).join("\n")
 }
