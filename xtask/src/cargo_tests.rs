@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
-
-use crate::tidy;
+use steadfast_rig::workspace;
 
 /// What cargo says after a program of tests has failed, before the words that choose it.
 const RERUN: &str = "to rerun pass `";
@@ -21,14 +20,14 @@ const BUSY_LOOPS: usize = 2;
 /// Runs the tests of all packages but the program's.
 pub(crate) fn run() -> Result<()> {
     // What does not compile is told without the tests' own output around it.
-    tidy::cargo(&["test", "--workspace", "--exclude", PROGRAM, "--no-run"])?;
+    workspace::cargo(&["test", "--workspace", "--exclude", PROGRAM, "--no-run"])?;
     run_with(&["--workspace", "--exclude", PROGRAM])
 }
 
 /// Runs the tests of the program on a machine that is busy with other things, so that none depends on
 /// having the CPUs for itself.
 pub(crate) fn run_busy() -> Result<()> {
-    tidy::cargo(&["test", "--package", PROGRAM, "--no-run"])?;
+    workspace::cargo(&["test", "--package", PROGRAM, "--no-run"])?;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..BUSY_LOOPS {
@@ -48,10 +47,10 @@ pub(crate) fn run_busy() -> Result<()> {
 /// have printed.
 fn run_with(words: &[&str]) -> Result<()> {
     let (from, into) = std::io::pipe().context("no pipe for the tests' output")?;
-    let mut tests = Command::new(tidy::cargo_program());
+    let mut tests = Command::new(workspace::cargo_program());
     tests
         .args([&["test"], words, &["--no-fail-fast", "--", "--show-output"]].concat())
-        .current_dir(tidy::workspace_root()?)
+        .current_dir(workspace::root()?)
         .stdin(Stdio::null())
         // One pipe for both keeps their order: cargo names a program, and the program its tests.
         .stdout(into.try_clone()?)

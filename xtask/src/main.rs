@@ -4,26 +4,16 @@
 //! where the command is.
 #![forbid(unsafe_code)]
 
-mod bench_shares;
 mod cargo_tests;
-mod doctor;
-mod durability;
-mod isolation;
-mod kernel_client;
-mod namespace;
 mod package;
-mod packages;
-mod peers;
-mod plugins;
-mod powercut;
-mod storm;
-mod svg;
 mod test;
 mod tidy;
-mod uml;
-mod watch;
 
 use std::process::ExitCode;
+
+use steadfast_rig::{
+    bench_shares, doctor, durability, kernel_client, peers, plugins, powercut, storm, watch,
+};
 
 type Command = fn(&[String]) -> anyhow::Result<()>;
 

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-
-use crate::{packages, tidy};
+use steadfast_rig::{packages, workspace};
 
 /// What packages are built and checked with.
 const PACKAGES: &[&str] = &["debhelper", "dpkg-dev", "lintian"];
@@ -42,7 +41,7 @@ struct Options {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     packages::ensure(PACKAGES)?;
-    let root = &tidy::workspace_root()?;
+    let root = &workspace::root()?;
     let program = match &options.program {
         Some(program) => program.canonicalize().context("--program")?,
         None => build(root, &options.profile)?,
@@ -96,7 +95,7 @@ impl Options {
 }
 
 fn build(root: &Path, profile: &str) -> Result<PathBuf> {
-    tidy::cargo(&["build", "--locked", "--package", "steadfast", "--profile", profile])?;
+    workspace::cargo(&["build", "--locked", "--package", "steadfast", "--profile", profile])?;
     let directory = if profile == "dev" { "debug" } else { profile };
     Ok(target_directory(root).join(directory).join("steadfast"))
 }

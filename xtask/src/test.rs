@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo_tests, doctor, kernel_client, packages, powercut, tidy, watch};
+use steadfast_rig::{doctor, kernel_client, packages, powercut, watch, workspace};
+
+use crate::{cargo_tests, tidy};
 
 /// Debian packages that unit and property tests use, and what the fuzzer is compiled with, beside
 /// those of the kernel-client suite.
@@ -71,10 +73,9 @@ fn diagnosis() -> Result<()> {
     doctor::short(&program)
 }
 
-/// The program as its tests have it: for the steps behind them nothing is built again.
+/// The program as its tests have it.
 fn program() -> Result<String> {
-    tidy::cargo(&["build", "--package", cargo_tests::PROGRAM])?;
-    let program = tidy::target_directory()?.join("debug").join(cargo_tests::PROGRAM);
+    let program = workspace::tested_program(cargo_tests::PROGRAM)?;
     program.into_os_string().into_string().ok().context("the path of the workspace is not UTF-8")
 }
 
@@ -163,7 +164,7 @@ fn install() -> Result<()> {
 }
 
 fn fuzz() -> Result<()> {
-    let script = tidy::workspace_root()?.join("fuzz/run.sh");
+    let script = workspace::root()?.join("fuzz/run.sh");
     let status = Command::new(&script)
         .args(["all", &FUZZ_SECONDS.to_string()])
         .status()

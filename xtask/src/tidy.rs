@@ -5,11 +5,11 @@ mod dependencies;
 mod licences;
 mod sources;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use steadfast_rig::workspace::{cargo, cargo_program, root};
 
 /// Runs the command with the arguments that follow its name.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -38,7 +38,7 @@ pub(crate) fn documentation() -> Result<()> {
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
         // Modules are documented for who works in them, so their heads may name private items.
         .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private-intra-doc-links")
-        .current_dir(workspace_root()?)
+        .current_dir(root()?)
         .status()
         .context("cannot run cargo doc")?;
     if !status.success() {
@@ -49,49 +49,15 @@ pub(crate) fn documentation() -> Result<()> {
 
 /// What no tool of the toolchain checks. All faults are told at once.
 pub(crate) fn rules() -> Result<()> {
-    let root = workspace_root()?;
-    let metadata = metadata(&root)?;
+    let root = root()?;
+    let metadata = metadata(root)?;
     let mut faults = dependencies::faults(&metadata)?;
-    faults.extend(sources::faults(&root)?);
+    faults.extend(sources::faults(root)?);
     faults.extend(licences::faults(&metadata)?);
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }
-    cargo_deny(&root)
-}
-
-/// The directory of the workspace.
-pub(crate) fn workspace_root() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    Ok(root.context("xtask is not in a workspace")?.to_owned())
-}
-
-/// Runs cargo in the workspace; an error if it fails.
-pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
-    let shown = format!("cargo {}", arguments.join(" "));
-    let status = Command::new(cargo_program())
-        .args(arguments)
-        .current_dir(workspace_root()?)
-        .status()
-        .with_context(|| format!("cannot run {shown}"))?;
-    if !status.success() {
-        bail!("failed: {shown}");
-    }
-    Ok(())
-}
-
-pub(crate) fn cargo_program() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
-}
-
-/// Where cargo builds.
-pub(crate) fn target_directory() -> Result<PathBuf> {
-    let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => PathBuf::from(directory),
-        None => workspace_root()?.join("target"),
-    };
-    std::fs::create_dir_all(&target)?;
-    Path::new(&target).canonicalize().context("the target directory")
+    cargo_deny(root)
 }
 
 fn metadata(root: &Path) -> Result<serde_json::Value> {

@@ -411,8 +411,9 @@ pub(crate) fn understand(
         && serve.directories.is_empty()
         && let Some(directories) = std::env::var_os(DIRECTORIES)
     {
-        serve.directories =
-            std::env::split_paths(&directories).filter(|path| !path.as_os_str().is_empty()).collect();
+        serve.directories = std::env::split_paths(&directories)
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
     }
     Ok(arguments)
 }

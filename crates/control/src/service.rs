@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
+use crate::Health;
 use crate::api::{
     AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
     Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
-use crate::Health;
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
 use crate::metrics::Figures;

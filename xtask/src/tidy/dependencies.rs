@@ -71,7 +71,8 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     // Tests and tools; never the server, so that what they find is true of any server.
     ("guest-tests", &["client", "xdr", "wire", "sys"]),
     ("powercut", &["client"]),
-    ("xtask", &["client", "bench", "xdr", "wire", "rpc"]),
+    ("rig", &["client", "bench", "xdr", "wire", "rpc"]),
+    ("xtask", &["rig"]),
 ];
 
 /// Tests may need more, as long as the three bands stay apart.

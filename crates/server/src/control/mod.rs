@@ -16,7 +16,8 @@ use steadfast_access::{Access, AccessStatistics, LookUp};
 use steadfast_catalog::configuration::MetricsSettings;
 use steadfast_control::statistics::unix_time;
 use steadfast_control::{
-    Control, ControlOptions, Health, MetricsOptions, Permissions, RawJson, ScraperToken, Services, router,
+    Control, ControlOptions, Health, MetricsOptions, Permissions, RawJson, ScraperToken, Services,
+    router,
 };
 use steadfast_durability::IntentLogKeeper;
 use steadfast_engine::Engine;
