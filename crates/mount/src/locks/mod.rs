@@ -31,6 +31,7 @@ use crate::node::Node;
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::server::Server;
+use crate::status::LocksStatus;
 use crate::transport::Patience;
 use lockd::{Lockd, Remote, Unanswered};
 use table::{Held, Kind, Owner, Span, Table};
@@ -83,14 +84,6 @@ struct Parked {
     /// It waits for another owner of this mount.
     is_local: bool,
     task: Task,
-}
-
-/// What a mount holds and waits for at its server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub(crate) held: u64,
-    pub(crate) waiting: u64,
-    pub(crate) lost: u64,
 }
 
 /// The locks of a mount.
@@ -246,12 +239,12 @@ impl Locks {
     }
 
     /// How the locks are.
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn told(&self) -> LocksStatus {
         let state = self.state.lock();
         let held = state.files.values().map(|file| file.table.count() as u64).sum();
         let is_waiting = |parked: &&Parked| parked.task.waits() && parked.task.ticket.is_open();
         let waiting = state.parked.iter().filter(is_waiting).count() as u64;
-        Told { held, waiting, lost: self.losses.load(Ordering::Relaxed) as u64 }
+        LocksStatus { held, waiting, lost: self.losses.load(Ordering::Relaxed) as u64 }
     }
 
     /// Frees everything, as far as the server answers soon; for the end of a mount.
