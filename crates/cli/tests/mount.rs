@@ -326,24 +326,26 @@ fn a_soft_mount_gives_up() {
 }
 
 #[test]
-fn locks_are_local_or_refused() {
+fn locks_are_local_or_the_servers() {
     let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
     let local = Mount::new(&place, &server, "local", "");
-    let none = Mount::new(&place, &server, "none", "lock");
+    let remote = Mount::new(&place, &server, "remote", "lock");
     let file = File::create(local.path("file")).unwrap();
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
         .expect("a lock of this host");
     let second = File::open(local.path("file")).unwrap();
     assert!(rustix::fs::flock(&second, FlockOperation::NonBlockingLockExclusive).is_err());
-    let file = File::open(none.path("file")).unwrap();
-    for operation in [FlockOperation::NonBlockingLockShared, FlockOperation::LockShared] {
-        let error = rustix::fs::flock(&file, operation).unwrap_err();
-        assert_eq!(error, rustix::io::Errno::NOLCK);
-    }
-    let error = rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockShared).unwrap_err();
-    assert_eq!(error, rustix::io::Errno::NOLCK);
+    // The server does not know of it, and gives the same lock to others.
+    let options = OpenOptions::new().read(true).write(true).clone();
+    let of_server = options.open(remote.path("file")).unwrap();
+    rustix::fs::flock(&of_server, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let at_server = options.open(place.share.join("file")).unwrap();
+    let tried = || rustix::fs::fcntl_lock(&at_server, FlockOperation::NonBlockingLockExclusive);
+    assert!(tried().is_err());
+    rustix::fs::flock(&of_server, FlockOperation::Unlock).unwrap();
+    tried().unwrap();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! It speaks to any server: [`RpcConnection`] (TCP, pipelined) and [`RpcDatagram`] (UDP, with
 //! losses and repetitions that a test steers) carry calls; [`Nfs3Client`] has the 22 procedures
-//! of NFSv3 and those of NFSACL and of the recovery program as typed methods, [`mount`] and [`rpcbind`] the protocols around
+//! of NFSv3 and those of NFSACL and of the recovery program as typed methods, [`mount`], [`rpcbind`] and [`nlm`] the protocols around
 //! it. [`nfs4`] has COMPOUNDs by hand, and a client that opens, locks, reads and
 //! changes files, and reclaims what a server has lost. [`CallTemplate`] is for who sends the same call a million times.
 //!
@@ -21,6 +21,7 @@ pub mod mount;
 mod nfs3;
 pub mod nfs4;
 pub mod nfsacl;
+pub mod nlm;
 pub mod recovery;
 mod reply;
 pub mod reserved;

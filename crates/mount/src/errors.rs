@@ -13,10 +13,13 @@ impl Errno {
     pub(crate) const EAGAIN: Self = Self(11);
     pub(crate) const EACCES: Self = Self(13);
     pub(crate) const EINVAL: Self = Self(22);
+    pub(crate) const EROFS: Self = Self(30);
+    pub(crate) const EDEADLK: Self = Self(35);
     pub(crate) const ENAMETOOLONG: Self = Self(36);
     pub(crate) const ENOLCK: Self = Self(37);
     pub(crate) const ENOTEMPTY: Self = Self(39);
     pub(crate) const EREMOTE: Self = Self(66);
+    pub(crate) const EOVERFLOW: Self = Self(75);
     pub(crate) const EOPNOTSUPP: Self = Self(95);
     pub(crate) const ESTALE: Self = Self(116);
     pub(crate) const EREMOTEIO: Self = Self(121);

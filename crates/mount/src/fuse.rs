@@ -16,10 +16,11 @@ use fuser::{
 };
 
 use crate::errors::Errno;
+use crate::locks::table::{Kind, LAST, Owner};
 use crate::options::TRANSFER_BYTES_MAX;
 use crate::pool::Pool;
 use crate::process::Who;
-use crate::volume::{Changes, Listed, Making, Opened, Placed, Volume, attributes_of};
+use crate::volume::{Asked, Changes, Listed, Making, Opened, Placed, Volume, attributes_of};
 
 /// The kernel keeps neither names nor attributes: it asks, and is answered from our caches. So a
 /// change that we learn of is seen at once, and rights are checked for each user.
@@ -73,6 +74,26 @@ macro_rules! answer {
     };
 }
 
+/// Kinds of locks (fcntl(2)).
+const F_RDLCK: i32 = 0;
+const F_WRLCK: i32 = 1;
+const F_UNLCK: i32 = 2;
+
+fn asked(
+    file: FileHandle,
+    owner: LockOwner,
+    (first, last): (u64, u64),
+    typ: i32,
+    waits: bool,
+) -> Asked {
+    let kind = match typ {
+        F_RDLCK => Some(Kind::Read),
+        F_WRLCK => Some(Kind::Write),
+        _ => None,
+    };
+    Asked { file: file.0, owner: Owner(owner.0), first, last, kind, waits }
+}
+
 fn entry(reply: ReplyEntry, node: &crate::node::Node) {
     reply.entry(&NOT_KEPT, &attributes_of(node), GENERATION);
 }
@@ -89,10 +110,9 @@ impl Filesystem for Adapter {
             // Shared mappings, with noac.
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ];
-        if !self.volume.options().has_local_locks {
-            // They are refused: a lock that other hosts do not see is worse than none.
-            wanted.extend([InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS]);
-        }
+        let local = self.volume.options().local_locks;
+        wanted.extend((!local.posix).then_some(InitFlags::FUSE_POSIX_LOCKS));
+        wanted.extend((!local.flock).then_some(InitFlags::FUSE_FLOCK_LOCKS));
         for flag in wanted {
             if kernel.add_capabilities(flag).is_err() {
                 tracing::debug!(?flag, "the kernel lacks an ability");
@@ -334,12 +354,15 @@ impl Filesystem for Adapter {
         request: &Request,
         _: INodeNo,
         file: FileHandle,
-        _: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.run(request, move |volume, who| {
-            let flushed = volume.flush(&volume.asker(who), file.0);
-            answer!(flushed, reply, () => reply.ok());
+        let (volume, who) = (Arc::clone(&self.volume), Who::of(request));
+        self.pool.run(who.pid, move || {
+            let asker = volume.asker(who);
+            volume.unlock_closed(&asker, file.0, Owner(owner.0), |flushed| {
+                answer!(flushed, reply, () => reply.ok());
+            });
         });
     }
 
@@ -470,35 +493,48 @@ impl Filesystem for Adapter {
 
     fn getlk(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
-        _: FileHandle,
-        _: LockOwner,
-        _: u64,
-        _: u64,
-        _: i32,
+        file: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
         _: u32,
         reply: ReplyLock,
     ) {
-        reply.error(Errno::ENOLCK.into());
+        let asked = asked(file, owner, (start, end), typ, false);
+        self.run(request, move |volume, who| {
+            answer!(volume.test_lock(&volume.asker(who), &asked), reply, found => match found {
+                None => reply.locked(start, end, F_UNLCK, 0),
+                Some((held, pid)) => {
+                    let typ = if held.kind == Kind::Read { F_RDLCK } else { F_WRLCK };
+                    reply.locked(held.span.first, held.span.last.min(LAST), typ, pid);
+                }
+            });
+        });
     }
 
+    /// The answer comes when the lock is there; until then no thread waits.
     fn setlk(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
-        _: FileHandle,
-        _: LockOwner,
-        _: u64,
-        _: u64,
+        file: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
         typ: i32,
         _: u32,
-        _: bool,
+        sleep: bool,
         reply: ReplyEmpty,
     ) {
-        // The kernel unlocks what it closes; nothing can be locked.
-        const F_UNLCK: i32 = 2;
-        if typ == F_UNLCK { reply.ok() } else { reply.error(Errno::ENOLCK.into()) }
+        let (volume, who) = (Arc::clone(&self.volume), Who::of(request));
+        let asked = asked(file, owner, (start, end), typ, sleep);
+        self.pool.run(who.pid, move || {
+            let asker = volume.asker(who);
+            volume.set_lock(&asker, &asked, |locked| answer!(locked, reply, () => reply.ok()));
+        });
     }
 
     fn fallocate(

@@ -3,18 +3,20 @@
 //! The kernel ends the connection when its last descriptor is closed. A thread of the process that has the kernel
 //! drop pages waits, in the kernel, for a reader whose request is not answered any more, and keeps the descriptor
 //! open: then the dead process and all its readers wait for each other. So a second process ends the connection
-//! when the first one has died.
+//! when the first one has died. It also frees what the first one had locked at the server.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::process::{Pid, Signal};
 use steadfast_sys::process::Signals;
+
+use crate::locks::ledger;
 
 /// Where the file system of FUSE's connections is usually mounted.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
@@ -25,6 +27,11 @@ const END: &[u8] = b"1";
 /// What it means that there is no such process.
 pub(crate) const UNGUARDED: &str =
     "if this process is killed, programs that use the mount may wait until umount -f";
+/// How often what the parent had locked is freed, and with which pause.
+const FREED_TIMES: u32 = 2;
+const FREED_AGAIN: Duration = Duration::from_secs(2);
+/// For how long a server is asked that does not answer. After that the next mount does it.
+const FREEING: Duration = Duration::from_secs(600);
 /// How often it is looked whether the parent is dead. It may not be yet when its death is signalled.
 const WAIT: Duration = Duration::from_secs(1);
 
@@ -48,8 +55,11 @@ fn end_of(minor: u32) -> io::Result<File> {
 
 /// Starts the second process with a command that calls [`guard`]. To be called by the thread that serves: the
 /// kernel tells of its end.
-pub(crate) fn start(mut command: Command, minor: u32) -> io::Result<Child> {
-    command.stdin(Stdio::null()).stdout(end_of(minor)?).stderr(Stdio::null());
+pub(crate) fn start(mut command: Command, minor: u32, ledger: Option<File>) -> io::Result<Child> {
+    command
+        .stdin(ledger.map_or_else(Stdio::null, Stdio::from))
+        .stdout(end_of(minor)?)
+        .stderr(Stdio::null());
     // What is told there is about the process that serves.
     command.env_remove("NOTIFY_SOCKET");
     command.spawn()
@@ -79,8 +89,29 @@ pub fn guard(parent: u32) -> io::Result<()> {
         signals.wait(WAIT)?;
     }
     let mut end = io::stdout();
-    end.write_all(END)?;
-    end.flush()
+    let ended = end.write_all(END).and_then(|()| end.flush());
+    free_locks();
+    ended
+}
+
+/// Frees what the dead process has locked at the server, which standard input tells. A call of it may still be on its
+/// way, so it is done once more.
+fn free_locks() {
+    let Ok(ledger) = io::stdin().as_fd().try_clone_to_owned().map(File::from) else { return };
+    let since = Instant::now();
+    let mut freed = 0;
+    while freed < FREED_TIMES && since.elapsed() < FREEING {
+        match ledger::free(&ledger) {
+            // There is no ledger, or it is empty, since the mount has ended in order.
+            Ok(0) => return,
+            Ok(_) => freed += 1,
+            Err(_) => {}
+        }
+        std::thread::sleep(FREED_AGAIN);
+    }
+    if freed == FREED_TIMES {
+        let _ = ledger.set_len(0);
+    }
 }
 
 /// Whether the process has started this one, and its first thread has not ended.

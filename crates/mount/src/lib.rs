@@ -23,6 +23,7 @@ mod guard;
 mod held;
 mod journaling;
 mod keeping;
+mod locks;
 mod mounting;
 mod node;
 mod options;
@@ -52,7 +53,7 @@ use fuser::{Config, Session, SessionACL};
 
 pub use connect::{ConnectError, Connected, Specification, connect};
 pub use guard::guard;
-pub use options::{CacheTimes, JournalSync, OptionError, Options};
+pub use options::{CacheTimes, JournalSync, LocalLocks, OptionError, Options};
 pub use replay::{Conflict, ReplayError, Report, replay_journal};
 
 use crate::fuse::Adapter;
@@ -175,7 +176,8 @@ impl Mounted {
     /// [`guard()`]. To be called by the thread that serves. A mount works without that, too.
     pub fn guard_with(&self, command: Command) {
         let Some((_, minor)) = self.place.device else { return };
-        match guard::start(command, minor) {
+        let ledger = self.volume.locks().and_then(|locks| locks.ledger().ok());
+        match guard::start(command, minor, ledger) {
             Ok(guard) => {
                 tracing::debug!(pid = guard.id(), "a process looks after the mount");
                 guard::watch(guard);
@@ -193,6 +195,7 @@ impl Mounted {
         let service = self.answer_questions();
         let Self { volume, stale, session, directory, journaling, recovery, .. } = self;
         let kernel = session.notifier();
+        volume.set_kernel(kernel.clone());
         thread::Builder::new()
             .name("nfs-stale".to_owned())
             .spawn(move || volume::drop_stale_pages(&stale, &kernel))?;
@@ -212,6 +215,12 @@ impl Mounted {
                 }
             }
         })?;
+        if volume.locks().is_some() {
+            // Without it what a dead mount has locked stays so until the next mount.
+            let _ = thread::Builder::new()
+                .name("nfs-free".to_owned())
+                .spawn(locks::ledger::free_abandoned);
+        }
         // Whatever ended it, what was written is the server's.
         let outcome = session.run();
         if let Err(error) = &outcome {
@@ -223,6 +232,10 @@ impl Mounted {
                 0 => break,
                 bytes => tracing::warn!(bytes, "unmounted, and data is still to be written"),
             }
+        }
+        // Not before the data that was written under a lock.
+        if let Some(locks) = volume.locks() {
+            locks.close();
         }
         volume.finish_removals();
         volume.close_all();

@@ -27,6 +27,8 @@ const WITH_VALUE: &[&str] = &[
     "nconnect=N",
     "port=N",
     "mountport=N",
+    "lockport=N",
+    "local_lock=none|flock|posix|all",
     "proto=tcp",
     "nfsvers=3",
     "sec=sys",
@@ -133,6 +135,22 @@ pub enum JournalSync {
     Every(Duration),
 }
 
+/// Which locks are this host's alone (nfs(5), `local_lock`). The others are the server's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocalLocks {
+    /// Those of fcntl(2).
+    pub posix: bool,
+    /// Those of flock(2).
+    pub flock: bool,
+}
+
+impl LocalLocks {
+    /// All of them: `nolock`.
+    pub const ALL: Self = Self { posix: true, flock: true };
+    /// None of them.
+    pub const NONE: Self = Self { posix: false, flock: false };
+}
+
 /// What a mount is to be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -158,8 +176,10 @@ pub struct Options {
     pub port: Option<u16>,
     /// The port of MOUNT; `None`: rpcbind tells.
     pub mount_port: Option<u16>,
-    /// Locks are this host's alone. Without it they are refused (ENOLCK).
-    pub has_local_locks: bool,
+    /// The port of NLM; `None`: that of NFS, or rpcbind tells.
+    pub lock_port: Option<u16>,
+    /// Which locks are this host's alone.
+    pub local_locks: LocalLocks,
     /// Connections come from ports below 1024 where that is possible.
     pub from_reserved_port: bool,
     /// Set-user-id bits have no effect.
@@ -199,7 +219,8 @@ impl Default for Options {
             connections: 1,
             port: None,
             mount_port: None,
-            has_local_locks: false,
+            lock_port: None,
+            local_locks: LocalLocks::NONE,
             from_reserved_port: true,
             no_suid: false,
             no_dev: false,
@@ -360,8 +381,8 @@ impl Options {
                 // As nfs(5) says: other clients shall see each write at once.
                 self.is_sync = true;
             }
-            "nolock" => self.has_local_locks = true,
-            "lock" => self.has_local_locks = false,
+            "nolock" => self.local_locks = LocalLocks::ALL,
+            "lock" => self.local_locks = LocalLocks::NONE,
             "resvport" => self.from_reserved_port = true,
             "noresvport" => self.from_reserved_port = false,
             "suid" => self.no_suid = false,
@@ -416,6 +437,7 @@ impl Options {
             "nconnect" => self.connections = number(word, value, 1, CONNECTIONS_MAX)?,
             "port" => self.port = port(word, value)?,
             "mountport" => self.mount_port = port(word, value)?,
+            "lockport" => self.lock_port = port(word, value)?,
             "proto" => match value {
                 "tcp" | "tcp6" => {}
                 "udp" | "udp6" => return Err(unsupported(word, "only proto=tcp is")),
@@ -436,9 +458,11 @@ impl Options {
                 _ => return Err(bad(word, "write sec=sys")),
             },
             "local_lock" => match value {
-                "all" => self.has_local_locks = true,
-                "none" => self.has_local_locks = false,
-                _ => return Err(bad(word, "write local_lock=all or local_lock=none")),
+                "all" => self.local_locks = LocalLocks::ALL,
+                "none" => self.local_locks = LocalLocks::NONE,
+                "posix" => self.local_locks = LocalLocks { posix: true, flock: false },
+                "flock" => self.local_locks = LocalLocks { posix: false, flock: true },
+                _ => return Err(bad(word, "write local_lock=none, flock, posix or all")),
             },
             "retry" => {
                 // As nfs(5) has it, with a bound that keeps sums of times far from overflow.
@@ -508,7 +532,18 @@ mod tests {
         assert_eq!(parsed("nconnect=4").connections, 4);
         assert_eq!((parsed("port=2049").port, parsed("port=0").port), (Some(2049), None));
         assert_eq!(parsed("mountport=99").mount_port, Some(99));
-        assert!(parsed("nolock").has_local_locks && parsed("local_lock=all").has_local_locks);
+        assert_eq!(parsed("lockport=98").lock_port, Some(98));
+        for (text, posix, flock) in [
+            ("", false, false),
+            ("nolock", true, true),
+            ("nolock,lock", false, false),
+            ("local_lock=all", true, true),
+            ("local_lock=posix", true, false),
+            ("local_lock=flock", false, true),
+            ("local_lock=all,local_lock=none", false, false),
+        ] {
+            assert_eq!(parsed(text).local_locks, LocalLocks { posix, flock }, "{text}");
+        }
         assert!(parsed("nosuid,nodev,noexec").no_exec);
         let user = parsed("user");
         assert!(user.no_suid && user.no_dev && user.no_exec && !parsed("users,exec").no_exec);
@@ -550,6 +585,7 @@ mod tests {
             ("journal=/j,journal_size=1", "as a number with K, M or G"),
             ("journal=/j,journal_size=M", "as a number with K, M or G"),
             ("journal=/j,journal_sync=0", "always, fsync, or a number of seconds"),
+            ("local_lock=some", "none, flock, posix or all"),
             ("remount,ro", "unmount, and mount again"),
             ("retry=x", "from 0 to"),
         ] {

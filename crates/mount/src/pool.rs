@@ -61,7 +61,8 @@ impl Default for Pool {
 }
 
 impl Pool {
-    fn new(threads_max: usize) -> Self {
+    /// With so many threads at most.
+    pub(crate) fn new(threads_max: usize) -> Self {
         let shared = |threads_max| {
             let (state, has_job) = (Mutex::default(), Condvar::new());
             Arc::new(Shared { threads_max, state, has_job })

@@ -95,11 +95,28 @@ pub(crate) fn is_killed(pid: u32) -> bool {
 /// The kernel marks all threads of a process that dies with a pending SIGKILL.
 fn is_killed_by(status: &str) -> bool {
     const SIGKILL: u64 = 1 << (9 - 1);
-    status
-        .lines()
-        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")))
-        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .any(|mask| mask & SIGKILL != 0)
+    (signals(status, "SigPnd:") | signals(status, "ShdPnd:")) & SIGKILL != 0
+}
+
+/// Signals of a line of the status.
+fn signals(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Whether a thread that may be interrupted has got a signal, also one that it handles. While it waits for us the
+/// signal stays pending.
+pub(crate) fn is_interrupted(pid: u32) -> bool {
+    if pid == 0 {
+        return false;
+    }
+    let Some(status) = status(pid) else { return is_gone(pid) };
+    is_interrupted_by(&status)
+}
+
+fn is_interrupted_by(status: &str) -> bool {
+    let pending = signals(status, "SigPnd:") | signals(status, "ShdPnd:");
+    pending & !signals(status, "SigBlk:") & !signals(status, "SigIgn:") != 0
 }
 
 /// Whether a thread is on its way out: what it closes now, it closes because it dies.
@@ -133,6 +150,20 @@ mod tests {
         assert!(is_killed_by(&status("0000000000000100", none)));
         assert!(is_killed_by(&status(none, "0000000000000102")));
         assert!(!is_killed_by(&status("0000000000000002", "0000000000004000")));
+    }
+
+    #[test]
+    fn a_signal_interrupts_unless_it_is_blocked_or_ignored() {
+        let status = |pending: u64, blocked: u64, ignored: u64| {
+            format!(
+                "SigPnd:\t{pending:016x}\nShdPnd:\t0\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n"
+            )
+        };
+        assert!(is_interrupted_by(&status(2, 0, 0)));
+        assert!(!is_interrupted_by(&status(2, 2, 0)) && !is_interrupted_by(&status(2, 0, 2)));
+        assert!(is_interrupted_by(&status(6, 2, 1)));
+        assert!(!is_interrupted_by(&status(0, 0, 0)) && !is_interrupted_by(""));
+        assert!(!is_interrupted(std::process::id()) && is_interrupted(u32::MAX >> 1));
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 mod directories;
 mod files;
+mod locking;
 mod names;
 mod objects;
 mod recorded;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, Notifier};
@@ -23,8 +24,9 @@ use crate::connect::Connected;
 use crate::errors::Errno;
 use crate::journaling::Journaling;
 use crate::keeping::Keeping;
+use crate::locks::Locks;
 use crate::node::{Node, Nodes};
-use crate::options::Options;
+use crate::options::{LocalLocks, Options};
 use crate::process::{Identities, Who};
 use crate::recovery::{Recoverer, Recovery};
 use crate::server::Server;
@@ -35,6 +37,7 @@ use crate::write_back::WriteBack;
 pub(crate) use directories::Listed;
 pub(crate) use directories::OpenDirectory;
 pub(crate) use files::{OpenFile, Opened, Placed};
+pub(crate) use locking::Asked;
 pub(crate) use names::Making;
 pub(crate) use objects::Changes;
 
@@ -62,6 +65,10 @@ pub(crate) struct Volume {
     nodes: Arc<Nodes>,
     identities: Identities,
     write_back: Arc<WriteBack>,
+    /// Unless all locks are this host's alone.
+    locks: Option<Arc<Locks>>,
+    /// Whoever has the kernel drop pages at once.
+    kernel: OnceLock<Notifier>,
     /// With a journal, and a server that has the recovery program.
     keeping: Option<Arc<Keeping>>,
     read_bytes: u32,
@@ -85,6 +92,9 @@ impl Volume {
         recovery: Option<Arc<Recovery>>,
     ) -> std::io::Result<(Self, Receiver<u64>)> {
         let times = options.cache_times;
+        let locks = (options.local_locks != LocalLocks::ALL)
+            .then(|| Locks::start(&connected.server, &connected.root, &options))
+            .transpose()?;
         let (stale, receiver) = sync_channel(STALE_MAX);
         let nodes = Arc::new(Nodes::new(connected.root, &connected.attributes, times, stale));
         let write_back = WriteBack::start(
@@ -119,6 +129,8 @@ impl Volume {
             nodes,
             identities: Identities::default(),
             write_back,
+            locks,
+            kernel: OnceLock::new(),
             keeping,
             read_bytes: connected.read_bytes,
             listing_bytes: connected.listing_bytes,

@@ -91,6 +91,16 @@ fn append(text: &mut String, status: &MountStatus) {
         status.cache_hits
     );
     data(text, &status.data);
+    if let Some(locks) = &status.locks {
+        push!(text, "  locks at the server: {} held, {} waiting", locks.held, locks.waiting);
+        if locks.lost > 0 {
+            push!(
+                text,
+                "    {} LOCKS WERE LOST by a restart of the server: see the log",
+                locks.lost
+            );
+        }
+    }
     if let Some(journal) = &status.journal {
         append_journal(text, journal, status.now_unix_ms);
     }

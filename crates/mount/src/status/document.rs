@@ -94,6 +94,20 @@ pub struct MountStatus {
     pub data: DataStatus,
     /// The journal, if there is one.
     pub journal: Option<JournalStatus>,
+    /// Locks at the server, unless all are this host's alone.
+    #[serde(default)]
+    pub locks: Option<LocksStatus>,
+}
+
+/// Locks of programs at the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocksStatus {
+    /// Ranges that are locked.
+    pub held: u64,
+    /// Requests that wait for others.
+    pub waiting: u64,
+    /// Ranges that the server has lost since the share was mounted, and that could not be taken again.
+    pub lost: u64,
 }
 
 /// A connection to the server.

@@ -127,6 +127,7 @@ impl Subject {
             cache_misses: counters.cache_misses.value(),
             data: self.data(),
             journal: self.journal(),
+            locks: self.volume.locks().map(|locks| locks.told()),
         }
     }
 }

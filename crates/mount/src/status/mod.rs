@@ -17,8 +17,8 @@ mod service;
 
 pub use client::{AskError, flush, status};
 pub use document::{
-    ConnectionStatus, DataStatus, Flushed, JournalStatus, MountStatus, ProcedureStatus,
-    RecoveriesStatus,
+    ConnectionStatus, DataStatus, Flushed, JournalStatus, LocksStatus, MountStatus,
+    ProcedureStatus, RecoveriesStatus,
 };
 pub use place::{MountPoint, find, mount_points};
 

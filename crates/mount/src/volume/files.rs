@@ -93,7 +93,16 @@ impl Volume {
         Opened { file, keeps_pages, is_direct: self.options.cache_times.file_max.is_zero() }
     }
 
+    /// An open file. By one that has lost a lock at the server nothing is read or written any more.
     pub(super) fn file(&self, file: u64) -> Outcome<Arc<OpenFile>> {
+        if self.locks().is_some_and(|locks| locks.is_lost(file)) {
+            return Err(Errno::EIO);
+        }
+        self.any_file(file)
+    }
+
+    /// An open file, whatever became of its locks.
+    pub(super) fn any_file(&self, file: u64) -> Outcome<Arc<OpenFile>> {
         self.files.read().get(&file).cloned().ok_or(Errno::EBADF)
     }
 
@@ -255,6 +264,7 @@ impl Volume {
     /// to be removed by [`Volume::remove_released`].
     pub(crate) fn release(&self, file: u64) -> Option<Hidden> {
         let open = self.files.write().remove(&file)?;
+        self.unlock_released(&open, file);
         // What a mapping has changed after the last close.
         self.write_back.let_go(&open.node);
         let hidden = open.node.close();

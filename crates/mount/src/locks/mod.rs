@@ -1,0 +1,327 @@
+//! Locks at the server (NLM): what programs ask for with fcntl(2) and flock(2).
+//!
+//! [`Locks::set`] takes a request and returns at once. It is a [`Task`] from then on, which calls the server by one of a
+//! few threads of its own, and is *parked* in between: while another owner has the lock, the server is in its grace
+//! period, or cannot be reached. So a program that waits for a lock costs no thread. Whoever waits has a [`Ticket`],
+//! which is answered once: by the task, or by the scheduler when a signal ends the wait. The task goes on then, and
+//! brings the server back to what the table says.
+//!
+//! For each owner of a file one task at a time talks to the server, so that the table ([`table`]) is what the server
+//! has. What may be locked is in the [`ledger`] before the server is asked, for whoever finds this process dead.
+
+pub(crate) mod ledger;
+mod lockd;
+mod reclaim;
+mod scheduler;
+pub(crate) mod table;
+mod task;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use steadfast_client::nlm::{NlmStat, Tested};
+use steadfast_client::{FileHandle, Identity};
+
+use crate::errors::Errno;
+use crate::node::Node;
+use crate::options::Options;
+use crate::pool::Pool;
+use crate::server::Server;
+use crate::status::LocksStatus;
+use crate::transport::Patience;
+use lockd::{Lockd, Remote, Unanswered};
+use table::{Held, Kind, Owner, Span, Table};
+pub(crate) use task::{Task, Ticket, What};
+
+/// Threads that call the lock manager.
+const CALLERS: usize = 16;
+/// How long the server may take to free what is left when a mount ends.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// An owner of locks of a file.
+#[derive(Debug)]
+struct OwnerOfFile {
+    remote: Remote,
+    /// Its place in the ledger.
+    place: Option<usize>,
+    /// The process that asked last, for whoever asks who has a lock.
+    pid: u32,
+    /// The open files by which it has asked.
+    files: Vec<u64>,
+    /// A task talks to the server for it.
+    is_busy: bool,
+    /// Tasks that are to bring the server back to what the table says.
+    mends: u32,
+}
+
+/// A file with locks, or for which somebody asks.
+#[derive(Debug)]
+struct LockedFile {
+    node: Arc<Node>,
+    table: Table,
+    owners: HashMap<Owner, OwnerOfFile>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By the number of the node.
+    files: HashMap<u64, LockedFile>,
+    parked: Vec<Parked>,
+    /// Those that are not answered, as far as the scheduler knows.
+    tickets: Vec<Arc<Ticket>>,
+    next_number: u32,
+    is_closed: bool,
+}
+
+/// A task that is done later.
+#[derive(Debug)]
+struct Parked {
+    due: Instant,
+    /// It waits for another owner of this mount.
+    is_local: bool,
+    task: Task,
+}
+
+/// The locks of a mount.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    lockd: Lockd,
+    calls: Pool,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Open files by which locks were taken that the server has lost.
+    lost: RwLock<HashSet<u64>>,
+    /// How many locks were lost, ever.
+    losses: AtomicUsize,
+    soft_after: Option<Duration>,
+}
+
+impl Locks {
+    /// Starts the scheduler. Nothing is asked of the server before the first lock.
+    pub(crate) fn start(
+        server: &Arc<Server>,
+        root: &FileHandle,
+        options: &Options,
+    ) -> io::Result<Arc<Self>> {
+        let lockd = Lockd::new(Arc::clone(server), root.clone(), options)?;
+        let mut first = [0; 4];
+        steadfast_sys::process::random_bytes(&mut first)?;
+        // Some servers compare owners by their numbers alone, also with those of the kernel's client, which begin at 1.
+        let next_number = u32::from_be_bytes(first) & 0x3fff_ffff | 0x4000_0000;
+        let locks = Arc::new(Self {
+            lockd,
+            calls: Pool::new(CALLERS),
+            state: Mutex::new(State { next_number, ..State::default() }),
+            changed: Condvar::new(),
+            lost: RwLock::default(),
+            losses: AtomicUsize::new(0),
+            soft_after: server.soft_after,
+        });
+        let scheduled = Arc::clone(&locks);
+        std::thread::Builder::new()
+            .name("nfs-locks".to_owned())
+            .spawn(move || scheduled.schedule())?;
+        Ok(locks)
+    }
+
+    /// What is noted for whoever finds this process dead.
+    pub(crate) fn ledger(&self) -> io::Result<std::fs::File> {
+        self.lockd.ledger.lock().file()
+    }
+
+    /// Takes a request; its ticket is answered.
+    pub(crate) fn set(self: &Arc<Self>, task: Task) {
+        {
+            let mut state = self.state.lock();
+            if state.is_closed {
+                drop(state);
+                task.ticket.finish(Err(Errno::EIO));
+                return;
+            }
+            state.tickets.push(Arc::clone(&task.ticket));
+        }
+        self.changed.notify_all();
+        self.call(task);
+    }
+
+    fn call(self: &Arc<Self>, task: Task) {
+        let this = Arc::clone(self);
+        self.calls.run(0, move || this.run(task));
+    }
+
+    /// Whether an owner has locks of a file, or a task is about to get some.
+    pub(crate) fn has(&self, node: &Node, owner: Owner) -> bool {
+        let state = self.state.lock();
+        state.files.get(&node.number).is_some_and(|file| file.owners.contains_key(&owner))
+    }
+
+    /// The owners that have asked for locks by an open file that is closed now, and by no other one.
+    pub(crate) fn release(&self, node: &Node, file: u64) -> Vec<Owner> {
+        if self.losses.load(Ordering::Relaxed) > 0 {
+            self.lost.write().remove(&file);
+        }
+        let mut state = self.state.lock();
+        let Some(locked) = state.files.get_mut(&node.number) else { return Vec::new() };
+        let left = locked.owners.iter_mut().filter_map(|(owner, of)| {
+            let count = of.files.len();
+            of.files.retain(|of| *of != file);
+            (count > 0 && of.files.is_empty()).then_some(*owner)
+        });
+        left.collect()
+    }
+
+    /// Whether a lock was lost that was taken by this open file.
+    pub(crate) fn is_lost(&self, file: u64) -> bool {
+        self.losses.load(Ordering::Relaxed) > 0 && self.lost.read().contains(&file)
+    }
+
+    /// The lock that keeps this one out, with the number of the process that has it, or 0 if that is not one of this
+    /// host.
+    ///
+    /// # Errors
+    /// When nobody knows, or whoever asks is killed.
+    pub(crate) fn test(
+        &self,
+        node: &Arc<Node>,
+        identity: &Identity,
+        wanted: Held,
+        patience: Patience,
+    ) -> Result<Option<(Held, u32)>, Errno> {
+        let Held { owner, span, kind } = wanted;
+        let remote = {
+            let state = self.state.lock();
+            let file = state.files.get(&node.number);
+            if let Some(file) = file
+                && let Some(held) = file.table.conflict(owner, span, kind)
+            {
+                return Ok(Some((held, file.owners.get(&held.owner).map_or(0, |of| of.pid))));
+            }
+            let known = file.and_then(|file| file.owners.get(&owner));
+            let number = known.map_or(0, |of| of.remote.number);
+            Remote { identity: identity.clone(), handle: node.handle(), number }
+        };
+        let since = Instant::now();
+        loop {
+            let told = match self.lockd.test(&remote, span, kind, patience) {
+                Ok(told) => told,
+                Err(Unanswered::InDoubt(error)) => return Err(error.into()),
+                Err(Unanswered::NotServed) => return Err(Errno::ENOLCK),
+                Err(Unanswered::NotSent(_)) => Tested::Other(NlmStat::DeniedGracePeriod),
+            };
+            match told {
+                Tested::Held(holder) => {
+                    let last = match holder.length {
+                        0 => table::LAST,
+                        length => holder.offset.saturating_add(length - 1),
+                    };
+                    let span = Span::new(holder.offset, last).unwrap_or(span);
+                    let kind = if holder.is_exclusive { Kind::Write } else { Kind::Read };
+                    return Ok(Some((Held { owner: Owner(0), span, kind }, 0)));
+                }
+                Tested::Other(NlmStat::Granted) => return Ok(None),
+                Tested::Other(NlmStat::DeniedGracePeriod) => {
+                    let soft = self.soft_after.is_some_and(|after| since.elapsed() >= after);
+                    if soft {
+                        return Err(Errno::EIO);
+                    }
+                    if let Some(error) = patience.end(since) {
+                        return Err(error.into());
+                    }
+                    std::thread::sleep(patience.nap());
+                }
+                Tested::Other(stat) => return Err(refusal(stat)),
+            }
+        }
+    }
+
+    /// How the locks are.
+    pub(crate) fn told(&self) -> LocksStatus {
+        let state = self.state.lock();
+        let held = state.files.values().map(|file| file.table.count() as u64).sum();
+        let is_waiting = |parked: &&Parked| parked.task.waits() && parked.task.ticket.is_open();
+        let waiting = state.parked.iter().filter(is_waiting).count() as u64;
+        LocksStatus { held, waiting, lost: self.losses.load(Ordering::Relaxed) as u64 }
+    }
+
+    /// Frees everything, as far as the server answers soon; for the end of a mount.
+    pub(crate) fn close(&self) {
+        let (parked, tickets, files) = {
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            let files = std::mem::take(&mut state.files);
+            let (parked, tickets) =
+                (std::mem::take(&mut state.parked), std::mem::take(&mut state.tickets));
+            (parked, tickets, files)
+        };
+        self.changed.notify_all();
+        drop(parked);
+        for ticket in tickets {
+            ticket.finish(Err(Errno::EIO));
+        }
+        let until = Instant::now() + LAST_WORD;
+        let mut left = 0;
+        for of in files.values().flat_map(|file| file.owners.values()) {
+            let freed = self.lockd.unlock(&of.remote, Span::ALL, Some(until));
+            match (freed, of.place) {
+                (Ok(_), Some(place)) => self.lockd.ledger.lock().clear(place),
+                (Ok(_), None) => {}
+                (Err(_), _) => left += 1,
+            }
+        }
+        self.lockd.close();
+        if left > 0 {
+            tracing::warn!(
+                owners = left,
+                "unmounted, and the server still has locks: whoever looks after the mount goes on freeing them"
+            );
+        } else {
+            self.lockd.ledger.lock().remove();
+        }
+    }
+
+    /// Notes that an owner has lost locks of a file: who uses its open files gets EIO.
+    fn note_lost(&self, node: &Node, of: &OwnerOfFile, lost: &[Held]) {
+        self.lost.write().extend(of.files.iter().copied());
+        self.losses.fetch_add(lost.len(), Ordering::Relaxed);
+        let (number, pid) = (node.number, of.pid);
+        tracing::error!(
+            file = number,
+            pid,
+            ranges = lost.len(),
+            "the server has lost locks, and they cannot be taken again: reading and writing the file fails for those who had them"
+        );
+        node.drop_pages();
+    }
+}
+
+impl State {
+    fn file(&mut self, node: &Arc<Node>) -> &mut LockedFile {
+        self.files.entry(node.number).or_insert_with(|| LockedFile {
+            node: Arc::clone(node),
+            table: Table::default(),
+            owners: HashMap::new(),
+        })
+    }
+
+    fn number(&mut self) -> u32 {
+        let number = self.next_number;
+        self.next_number = (number.wrapping_add(1) & 0x3fff_ffff) | 0x4000_0000;
+        number
+    }
+}
+
+/// What a program gets for a status that is neither "yes" nor "later".
+fn refusal(stat: NlmStat) -> Errno {
+    match stat {
+        NlmStat::Denied | NlmStat::Blocked => Errno::EAGAIN,
+        NlmStat::Deadlock => Errno::EDEADLK,
+        NlmStat::ReadOnlyFs => Errno::EROFS,
+        NlmStat::StaleHandle => Errno::ESTALE,
+        NlmStat::TooBig => Errno::EOVERFLOW,
+        _ => Errno::ENOLCK,
+    }
+}
