@@ -22,7 +22,6 @@ use tokio::task::spawn_blocking;
 use super::body::{self, Room};
 use super::peer::Peer;
 use super::watch;
-use crate::Health;
 use crate::api::{
     AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan,
     RollbackRequest, ShareFilter, SharePage, ShareStatus,
@@ -92,8 +91,8 @@ impl Route {
 
 const ROUTES: [Route; 27] = [
     Route::read(METRICS, || get(metrics)),
-    Route::read(LIVES, || get(|it| healthy(it, Health::lives))),
-    Route::read(READY, || get(|it| healthy(it, Health::is_ready))),
+    Route::read(LIVES, || get(lives)),
+    Route::read(READY, || get(ready)),
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
     Route::read("/v1/shares/show", || get(show)),
@@ -299,12 +298,17 @@ fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
     })
 }
 
+async fn lives(State(shared): Server) -> (StatusCode, String) {
+    healthy(shared.services.health.lives())
+}
+
+async fn ready(State(shared): Server) -> (StatusCode, String) {
+    healthy(shared.services.health.is_ready())
+}
+
 /// A word, or why not, for people; programs look at the status.
-async fn healthy(
-    State(shared): Server,
-    look: fn(&Health) -> Result<(), String>,
-) -> (StatusCode, String) {
-    match look(&shared.services.health) {
+fn healthy(health: Result<(), String>) -> (StatusCode, String) {
+    match health {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
     }
@@ -518,4 +522,4 @@ async fn log(State(shared): Server) -> Result<RawJson, Refusal> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
