@@ -299,15 +299,18 @@ fn children(of: u32) -> Vec<Pid> {
 #[test]
 fn locks_outlive_the_servers_restart() {
     let Some(_turn) = turn() else { return };
-    let Site { one, two, mut server, place } = Site::new();
+    let Site { one, two, server, place } = Site::new();
+    let mut servers = vec![server];
+    // Closed before the server ends.
     let (one_file, two_file) = (open(&one.path("file")), open(&two.path("file")));
     lock(&one_file, "fcntl", FlockOperation::NonBlockingLockExclusive).unwrap();
     let mut waiter = Locker::start("fcntl", &two.path("file"));
     waiter.await_waiting();
-    let port = server.address.port();
-    server.signal(Signal::KILL);
-    server.wait();
-    server = serve(&place, port);
+    let killed = servers.remove(0);
+    let port = killed.address.port();
+    killed.signal(Signal::KILL);
+    killed.wait();
+    servers.push(serve(&place, port));
     assert!(is_refused(lock(&two_file, "flock", FlockOperation::NonBlockingLockExclusive)));
     one_file.write_all_at(b"1111", 0).unwrap();
     unlock(&one_file, "fcntl");

@@ -3,7 +3,8 @@
 //! [`connect()`] finds a share and its root, [`Mounted::mount`] puts it in a directory, and
 //! [`Mounted::serve`] answers the kernel until it is unmounted. In between: `fuse` takes the kernel's
 //! requests, `volume` makes calls of them, `node` and `attribute_cache` keep what is known,
-//! `write_back` and `held` all data on its way to the server, `server` and `transport` carry calls.
+//! `write_back` and `held` all data on its way to the server, `locks` what is locked there, `server` and
+//! `transport` carry calls.
 //!
 //! What is never done: acknowledging `fsync`, `close` or an `O_SYNC` write before the server has the data
 //! on stable storage, or in memory while this host's journal has it on its disk; losing data that a

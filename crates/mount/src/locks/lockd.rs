@@ -70,6 +70,8 @@ struct Found {
     is_unmonitored: bool,
     /// The write verifier.
     verifier: Option<[u8; 8]>,
+    /// Owners who have asked for it.
+    asked: usize,
     /// The server keeps locks over a restart, and frees them by the client's name.
     is_steadfast: bool,
     is_begun: bool,
@@ -295,12 +297,24 @@ impl Lockd {
         self.reconnections.0.swap(false, Ordering::AcqRel)
     }
 
-    /// Learns the server's write verifier with a first lock, to know a restart.
+    /// Learns the server's write verifier before a first lock is asked for, to know a restart.
     pub(super) fn learn_verifier(&self, remote: &Remote) {
-        if self.found.lock().verifier.is_none() {
-            let verifier = self.verifier(remote);
-            self.found.lock().verifier = verifier;
+        {
+            let mut found = self.found.lock();
+            if found.verifier.is_some() || found.asked >= ASKED_MAX {
+                return;
+            }
+            found.asked += 1;
         }
+        if let Some(verifier) = self.verifier(remote) {
+            self.found.lock().verifier.get_or_insert(verifier);
+        }
+    }
+
+    /// Nothing is locked: a restart before now has taken nothing.
+    pub(super) fn forget_verifier(&self) {
+        let mut found = self.found.lock();
+        (found.verifier, found.asked) = (None, 0);
     }
 
     /// Whether the server has restarted since the first lock was taken, by the word of the first of these owners who

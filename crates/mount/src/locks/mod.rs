@@ -325,3 +325,6 @@ fn refusal(stat: NlmStat) -> Errno {
         _ => Errno::ENOLCK,
     }
 }
+
+#[cfg(test)]
+mod tests;

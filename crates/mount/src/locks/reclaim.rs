@@ -19,11 +19,17 @@ enum Fate {
 }
 
 impl Locks {
-    /// Has the server told of all locks that are held.
-    pub(super) fn reclaim_all(self: &Arc<Self>) {
+    /// If the connection was made again, has the server told of all locks that are held.
+    pub(super) fn look_for_restart(self: &Arc<Self>) {
+        if self.lockd.take_reconnection() {
+            self.reclaim_all();
+        }
+    }
+
+    fn reclaim_all(self: &Arc<Self>) {
         let of_all = || -> Vec<(Task, Remote)> {
             let state = self.state.lock();
-            let files = state.files.values();
+            let files = state.files.values().filter(|file| file.table.count() > 0);
             let all = files.flat_map(|file| {
                 file.owners.iter().map(move |(owner, of)| {
                     let task = Task {
@@ -43,6 +49,7 @@ impl Locks {
         };
         let tasks = of_all();
         if tasks.is_empty() {
+            self.lockd.forget_verifier();
             return;
         }
         let has_restarted = self.lockd.has_restarted(tasks.iter().map(|(_, remote)| remote));

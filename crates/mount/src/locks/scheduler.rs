@@ -68,9 +68,7 @@ impl Locks {
         // It may wait for the server.
         self.calls.run(0, move || {
             this.lockd.look();
-            if this.lockd.take_reconnection() {
-                this.reclaim_all();
-            }
+            this.look_for_restart();
         });
     }
 }

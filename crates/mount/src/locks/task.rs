@@ -238,6 +238,9 @@ impl Locks {
             self.begin_lock(&mut state, &task)
         };
         let Some(remote) = remote else { return self.park_busy(task) };
+        // What a restart has taken is known before there is more that it has not.
+        self.look_for_restart();
+        self.lockd.learn_verifier(&remote);
         match self.lockd.lock(&remote, task.span, kind, false) {
             Ok(NlmStat::Granted) => {
                 granted();
@@ -315,7 +318,6 @@ impl Locks {
             self.end_with(&mut state, task);
             drop(state);
             self.changed.notify_all();
-            self.lockd.learn_verifier(remote);
         } else {
             drop(state);
             self.end_in_doubt(task);
