@@ -216,7 +216,7 @@ impl Op for Open {
         if is_of_later_versions(arguments) {
             return Err(NfsStat4::BadXdr);
         }
-        let request = owners::request(Self::NUMBER, arguments.seqid, arguments);
+        let request = owners::request_here(run, Self::NUMBER, arguments.seqid, arguments);
         let state = &run.nfs4.state;
         owners::in_sequence(
             run,
