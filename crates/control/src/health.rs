@@ -99,8 +99,8 @@ mod tests {
         let health = Health::default();
         health.note_started();
         health.beat();
-        let later = Instant::now() + HANGS_AFTER;
-        assert!(health.lives_at(later).expect_err("silent").contains("30 s"));
-        assert_eq!(health.lives_at(later - Duration::from_secs(1)), Ok(()));
+        let now = Instant::now();
+        assert!(health.lives_at(now + HANGS_AFTER).expect_err("silent").contains("30 s"));
+        assert_eq!(health.lives_at(now + HANGS_AFTER / 2), Ok(()));
     }
 }

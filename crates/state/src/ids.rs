@@ -128,6 +128,11 @@ impl StateId {
         ((other >> 64) as u32, other as u64)
     }
 
+    /// Of which instance it is, or says that it is. 0 if it is special.
+    pub(crate) fn instance(&self) -> u32 {
+        self.parts().0
+    }
+
     /// Instance and client's index of a stateid for an open or for locks.
     pub(crate) fn origin(&self) -> Option<(u32, u16)> {
         let (instance, number) = self.parts();

@@ -64,7 +64,7 @@ impl<E> Stopped<E> {
 
 impl State {
     /// OPEN: a new open, or more of what the owner has of the file. What the owner has is in its way as
-    /// that of others is (RFC 8881 §18.16.3, RFC 7530 §16.16.4).
+    /// that of others is (RFC 8881 §18.16, RFC 7530 §16.16).
     /// Clients whose lease has expired lose all that they have, if they alone are in the way.
     ///
     /// # Errors

@@ -315,7 +315,7 @@ impl<'a> Run<'_, 'a> {
                 let failure = status;
                 let status = match self.minor_version {
                     0 => row.map_or(status, |row| status::of_minor_0_by(row.number, status)),
-                    _ => status,
+                    _ => row.map_or(status, |row| status::of_later_by(row.number, status)),
                 };
                 reply.bytes.truncate(result_at + OP_HEAD_BYTES);
                 while reply.files.last().is_some_and(|(at, _)| *at > result_at) {

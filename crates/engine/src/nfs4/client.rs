@@ -28,11 +28,12 @@ const UPDATES_CONFIRMED: u32 = 0x4000_0000;
 const IS_CONFIRMED: u32 = 0x8000_0000;
 const FLAGS_OF_CLIENTS: u32 = SUPPORTS_REFERRALS
     | SUPPORTS_MIGRATION
-    | SUPPORTS_FENCING
     | BINDS_PRINCIPAL
     | USES_NO_PNFS
     | USES_PNFS
     | UPDATES_CONFIRMED;
+/// Those that minor version 2 has beside them (RFC 7862 §14.1).
+const FURTHER_FLAGS: u32 = SUPPORTS_FENCING;
 
 /// Flags of `CREATE_SESSION` (§18.36).
 const IS_PERSISTENT: u32 = 0x1;
@@ -48,8 +49,10 @@ const BOTH: u32 = 0x3;
 
 /// Room that a request or reply needs beside the data of one READ or WRITE, in bytes.
 const OVERHEAD_BYTES: u32 = 4096;
-/// Smaller than this, in bytes, no request or reply of use would fit.
-const CHANNEL_BYTES_MIN: u32 = 512;
+/// Smaller than this, in bytes, no request or reply of use would fit. A callback names a file, and has
+/// a credential that the client chose.
+const FORE_BYTES_MIN: u32 = 256;
+const BACK_BYTES_MIN: u32 = 512;
 /// Most operations of a COMPOUND.
 const OPERATIONS_MAX: u32 = 64;
 /// What the server's own implementation id says.
@@ -80,7 +83,8 @@ impl Op for ExchangeId {
         arguments: &ExchangeId4Args<'_>,
         reply: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
-        if arguments.flags & !FLAGS_OF_CLIENTS != 0 || arguments.ownerid.is_empty() {
+        let further = if run.minor_version >= 2 { FURTHER_FLAGS } else { 0 };
+        if arguments.flags & !(FLAGS_OF_CLIENTS | further) != 0 || arguments.ownerid.is_empty() {
             return Err(NfsStat4::Inval);
         }
         match &arguments.state_protect {
@@ -138,7 +142,7 @@ impl Op for CreateSession {
             return Err(NfsStat4::Inval);
         }
         let bytes_max = run.call.transfer_bytes_max().saturating_add(OVERHEAD_BYTES);
-        let back = channel(&arguments.back, bytes_max)?;
+        let back = channel(&arguments.back, BACK_BYTES_MIN, bytes_max)?;
         let target = callback_target(run, arguments.cb_program, &arguments.sec_parms)
             .filter(|_| Session::takes_callbacks(&back) && run.call.peer.connection() != 0);
         let flags = if target.is_some() { arguments.flags & HAS_BACK_CHANNEL } else { 0 };
@@ -146,7 +150,7 @@ impl Op for CreateSession {
             client: ClientId(arguments.clientid),
             sequence: arguments.sequence,
             principal: &principal(run),
-            fore: channel(&arguments.fore, bytes_max)?,
+            fore: channel(&arguments.fore, FORE_BYTES_MIN, bytes_max)?,
             back,
             flags,
             connection: run.call.peer.connection(),
@@ -197,9 +201,13 @@ fn bind_back(run: &Run<'_, '_>, session: &Session) -> bool {
 }
 
 /// What is served of a channel that a client asks for.
-fn channel(asked: &ChannelAttributes4, bytes_max: u32) -> Result<Channel, NfsStat4> {
+fn channel(
+    asked: &ChannelAttributes4,
+    bytes_min: u32,
+    bytes_max: u32,
+) -> Result<Channel, NfsStat4> {
     let smallest = asked.maxrequestsize.min(asked.maxresponsesize);
-    if smallest < CHANNEL_BYTES_MIN || asked.maxoperations == 0 || asked.maxrequests == 0 {
+    if smallest < bytes_min || asked.maxoperations == 0 || asked.maxrequests == 0 {
         return Err(NfsStat4::TooSmall);
     }
     let response_bytes_max = asked.maxresponsesize.min(bytes_max);
@@ -304,10 +312,17 @@ impl Op for DestroySession {
         _: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         let id = SessionId(arguments.sessionid);
-        let own = run.progress.slot.as_ref().map(|slot| slot.session().id());
-        // Its reply could not be kept.
-        if own == Some(&id) && !run.is_last() {
-            return Err(NfsStat4::NotOnlyOp);
+        if let Some(slot) = &run.progress.slot {
+            let own = slot.session();
+            // Its reply could not be kept.
+            if *own.id() == id && !run.is_last() {
+                return Err(NfsStat4::NotOnlyOp);
+            }
+            // A session belongs to its client (RFC 8881 §18.37.3).
+            let named = run.nfs4.state.session(&id);
+            if named.is_some_and(|named| named.client().id() != own.client().id()) {
+                return Err(NfsStat4::ConnNotBoundToSession);
+            }
         }
         run.progress.has_made_state = true;
         run.begin_state();

@@ -68,14 +68,7 @@ pub(super) fn append(
         let into = &mut reply.bytes;
         target.storage.read(caller, &target.handle, offset, count, may_be_place, into)
     });
-    let done = match done {
-        // Neither a file nor a directory.
-        Err(FsError::Invalid) => {
-            require_file(call, target)?;
-            return Err(NfsStat4::Inval);
-        }
-        done => done.or_status()?,
-    };
+    let done = done.map_err(|error| of_no_data(call, target, error))?;
     if let ReadPlace::File(range) = &done.place {
         reply.files.push((reply.bytes.len(), range.clone()));
     }
@@ -130,7 +123,11 @@ impl Op for Write {
             .write(&target.caller(), &target.handle, arguments.offset, arguments.data, how)
             .map(|changed| written = changed.result);
         run.promise(promised);
-        let written = written.map_err(wrong_type)?;
+        if let Err(error) = written {
+            let (call, target) = run.stored(NfsStat4::IsDir)?;
+            return Err(of_no_data(call, target, error));
+        }
+        let written = written.or_status()?;
         let mut w = Writer::new(&mut reply.bytes);
         w.u32(written.count);
         w.u32(match written.committed {
@@ -169,14 +166,25 @@ impl Op for Commit {
         // Not before: what the storage finds out on its way, that data was lost, has to be told.
         let verifier = call.shared.write_verifier();
         run.promise(promised);
-        result.map_err(wrong_type)?;
+        if let Err(error) = result {
+            let (call, target) = run.stored(NfsStat4::IsDir)?;
+            return Err(of_no_data(call, target, error));
+        }
         Writer::new(&mut reply.bytes).u64(verifier);
         run.call.note_verifier(&reply.bytes);
         Ok(())
     }
 }
 
-/// The status of an error of data: what is neither a file nor a directory has none.
+/// The status of an error of data. Objects without data have one for each kind (RFC 8881 §15.1.2.9, RFC 7530 §13.1.8).
+fn of_no_data(call: &mut Call<'_>, target: &Target<'_>, error: FsError) -> NfsStat4 {
+    match error {
+        FsError::Invalid => require_file(call, target).err().unwrap_or(NfsStat4::Inval),
+        error => super::status::status(error),
+    }
+}
+
+/// The status of an error of READLINK: what is no link has none.
 fn wrong_type(error: FsError) -> NfsStat4 {
     match error {
         FsError::Invalid => NfsStat4::WrongType,

@@ -216,7 +216,7 @@ impl Op for Open {
         if is_of_later_versions(arguments) {
             return Err(NfsStat4::BadXdr);
         }
-        let request = owners::request(Self::NUMBER, arguments.seqid, arguments);
+        let request = owners::request_here(run, Self::NUMBER, arguments.seqid, arguments);
         let state = &run.nfs4.state;
         owners::in_sequence(
             run,
@@ -241,8 +241,12 @@ fn claimed(run: &mut Run<'_, '_>, arguments: &Open4Args<'_>) -> Result<Opened, N
     match &arguments.claim {
         OpenClaim4::Null(name) => {
             if let Object::Node(_) = run.current()? {
-                look_up(run, name)?;
-                return Err(NfsStat4::IsDir);
+                let is_made = arguments.openhow != OpenHow4::NoCreate;
+                return Err(match look_up(run, name) {
+                    Ok(_) => NfsStat4::IsDir,
+                    Err(NfsStat4::NoEnt) if is_made => NfsStat4::RoFs,
+                    Err(status) => status,
+                });
             }
             find_or_make(run, name, &arguments.openhow)
         }

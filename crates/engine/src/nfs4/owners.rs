@@ -19,6 +19,27 @@ pub(super) fn request(operation: Op4, seqid: u32, arguments: &impl Encode) -> Ow
     OwnerRequest { seqid, operation: operation as u32, digest: digest_of(&bytes) }
 }
 
+/// As [`request`], of an operation that acts on the current object, which its arguments do not name: with
+/// another object it is another request.
+pub(super) fn request_here(
+    run: &Run<'_, '_>,
+    operation: Op4,
+    seqid: u32,
+    arguments: &impl Encode,
+) -> OwnerRequest {
+    let request = request(operation, seqid, arguments);
+    let mut bytes = request.digest.to_be_bytes().to_vec();
+    match &run.progress.current.object {
+        Some(Object::Stored(share, handle)) => {
+            bytes.extend_from_slice(&share.0.to_be_bytes());
+            bytes.extend_from_slice(handle.as_bytes());
+        }
+        Some(Object::Node(key)) => bytes.extend_from_slice(&key.0),
+        None => {}
+    }
+    OwnerRequest { digest: digest_of(&bytes), ..request }
+}
+
 /// Whether an operation that ended so has used its sequence id (§9.1.7).
 pub(super) fn uses_sequence(status: NfsStat4) -> bool {
     !matches!(

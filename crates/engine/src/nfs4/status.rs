@@ -59,10 +59,23 @@ pub(crate) fn of_minor_0(status: NfsStat4) -> NfsStat4 {
 }
 
 /// What minor version 0 says of one operation: some may not tell of a symbolic link (RFC 7530 §13.2).
+/// OPEN says so of whatever is neither a file nor a directory (§16.16.5).
 pub(crate) fn of_minor_0_by(op: Op4, status: NfsStat4) -> NfsStat4 {
+    if op == Op4::Open && status == NfsStat4::WrongType {
+        return NfsStat4::SymLink;
+    }
     match (op, of_minor_0(status)) {
         (Op4::Lock | Op4::LockT | Op4::Read | Op4::Write, NfsStat4::SymLink) => NfsStat4::Inval,
         (Op4::LookupP | Op4::SecInfo, NfsStat4::SymLink) => NfsStat4::NotDir,
+        (_, status) => status,
+    }
+}
+
+/// What one operation says from minor version 1 on: some may not tell what kind of object they met (RFC 8881 §15.2).
+pub(crate) fn of_later_by(op: Op4, status: NfsStat4) -> NfsStat4 {
+    match (op, status) {
+        (Op4::SetAttr, NfsStat4::IsDir) => NfsStat4::WrongType,
+        (Op4::SecInfo | Op4::SecInfoNoName, NfsStat4::SymLink) => NfsStat4::NotDir,
         (_, status) => status,
     }
 }
@@ -135,7 +148,8 @@ mod tests {
             }
         }
         let rows = [
-            (Op4::Open, NfsStat4::WrongType, NfsStat4::Inval),
+            (Op4::Open, NfsStat4::WrongType, NfsStat4::SymLink),
+            (Op4::Write, NfsStat4::WrongType, NfsStat4::Inval),
             (Op4::Open, NfsStat4::SymLink, NfsStat4::SymLink),
             (Op4::Lookup, NfsStat4::SymLink, NfsStat4::SymLink),
             (Op4::SecInfo, NfsStat4::SymLink, NfsStat4::NotDir),

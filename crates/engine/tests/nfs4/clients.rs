@@ -79,6 +79,12 @@ fn what_is_not_served_of_exchange_id_is_refused() {
         let arguments = ExchangeId4Args { flags, ..exchange_id(b"c") };
         ask(&server, &from, &arguments).fails(Op4::ExchangeId, NfsStat4::Inval);
     }
+    // It came with minor version 2.
+    let can_fence = ExchangeId4Args { flags: 0x4, ..exchange_id(b"c") };
+    ask(&server, &from, &can_fence).fails(Op4::ExchangeId, NfsStat4::Inval);
+    let ops = Ops::new().op(Op4::ExchangeId, &can_fence);
+    let message = server.compound(&from, b"", 2, &ops);
+    Reply::read(&server.send(&from, &message).unwrap()).succeeds();
     let by_machine = StateProtect4::MachCred(Bitmap4::EMPTY, Bitmap4::EMPTY);
     let arguments = ExchangeId4Args { state_protect: by_machine, ..exchange_id(b"c") };
     ask(&server, &from, &arguments).fails(Op4::ExchangeId, NfsStat4::Inval);
@@ -106,6 +112,13 @@ fn sessions_are_made_in_their_order_and_once() {
     let fore = ChannelAttributes4 { maxresponsesize: 10, ..channel() };
     let small = CreateSession4Args { fore, ..create_session(id, sequence) };
     create(&server, &from, &small).fails(Op4::CreateSession, NfsStat4::TooSmall);
+    // Callbacks would not fit, where requests of a few bytes still do.
+    let few = ChannelAttributes4 { maxrequestsize: 300, maxresponsesize: 300, ..channel() };
+    let back = CreateSession4Args { back: few.clone(), ..create_session(id, sequence) };
+    create(&server, &from, &back).fails(Op4::CreateSession, NfsStat4::TooSmall);
+    let (of_few, sequence_of_few) = exchange(&server, b"few", &from);
+    let fore = CreateSession4Args { fore: few, ..create_session(of_few, sequence_of_few) };
+    create(&server, &from, &fore).succeeds();
     let made = create(&server, &from, &create_session(id, sequence)).succeeds();
     let again = create(&server, &from, &create_session(id, sequence)).succeeds();
     assert_eq!(made, again);
@@ -124,7 +137,10 @@ fn clients_go_when_they_have_nothing() {
     client.run(&destroy).fails(Op4::DestroyClientId, NfsStat4::ClientIdBusy);
     other.run(&destroy).fails(Op4::DestroyClientId, NfsStat4::ClientIdBusy);
     let end = DestroySession4Args { sessionid: client.session };
-    other.run(&Ops::new().op(Op4::DestroySession, &end).bare(Op4::PutRootFh)).succeeds();
+    let ops = Ops::new().op(Op4::DestroySession, &end);
+    other.run(&ops).fails(Op4::DestroySession, NfsStat4::ConnNotBoundToSession);
+    client.run(&Ops::at(&[])).succeeds();
+    server.run(&client.from, &ops).succeeds();
     server.run(&client.from, &destroy).succeeds();
     server.run(&client.from, &destroy).fails(Op4::DestroyClientId, NfsStat4::StaleClientId);
     other.run(&Ops::at(&[])).succeeds();

@@ -74,6 +74,12 @@ fn what_is_no_name_is_refused() {
             client.run(&Ops::at(&[b"a", file, name])).fails(Op4::Lookup, status);
         }
         client.run(&Ops::at(&[b"a", file]).bare(Op4::LookupP)).fails(Op4::LookupP, status);
+        // These two have no status for symbolic links.
+        let ops = Ops::at(&[b"a", file]).op(Op4::SecInfo, &SecInfo4Args { name: b"x" });
+        client.run(&ops).fails(Op4::SecInfo, NfsStat4::NotDir);
+        let parent = SecInfoNoName4Args { style: 1 };
+        let ops = Ops::at(&[b"a", file]).op(Op4::SecInfoNoName, &parent);
+        client.run(&ops).fails(Op4::SecInfoNoName, NfsStat4::NotDir);
     }
 }
 

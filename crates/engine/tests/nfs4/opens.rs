@@ -1,8 +1,10 @@
 //! OPEN, CLOSE, `OPEN_DOWNGRADE`, and stateids.
 
+use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
-    ChannelAttributes4, Close4Args, FreeStateId4Args, NfsStat4, Op4, Open4Args, OpenClaim4,
-    OpenDowngrade4Args, OpenHow4, Read4Args, ReclaimComplete4Args, StateId4, TestStateId4Args,
+    Attribute4, Bitmap4, ChannelAttributes4, Close4Args, Commit4Args, Fattr4, FreeStateId4Args,
+    NfsStat4, Op4, Open4Args, OpenClaim4, OpenDowngrade4Args, OpenHow4, Read4Args,
+    ReclaimComplete4Args, SetAttr4Args, StateId4, TestStateId4Args, Write4Args,
 };
 
 use crate::compounds::{Ops, Reply, stateid};
@@ -77,10 +79,10 @@ fn opens_deny_to_others_what_they_say() {
             }
             continue;
         }
-        let others = held.iter().enumerate().filter(|(other, _)| *other != index);
-        let others: Vec<_> = others.filter_map(|(_, held)| *held).collect();
-        let is_denied = others.iter().any(|(theirs, _)| theirs & 1 != 0)
-            || (deny & 1 != 0 && !others.is_empty());
+        // What the owner has itself is in its way as well.
+        let all: Vec<_> = held.iter().flatten().collect();
+        let is_denied =
+            all.iter().any(|(denied, _)| denied & 1 != 0) || (deny & 1 != 0 && !all.is_empty());
         match opened(client, &file, owner, deny) {
             Ok(id) => {
                 assert!(!is_denied);
@@ -127,6 +129,7 @@ fn reads_are_judged_by_their_stateid() {
     let ops = Ops::put(&another).then(&read(newer));
     one.run(&ops).fails(Op4::Read, NfsStat4::BadStateId);
     // What is denied to others is so to those without an open, but not to who bypasses it.
+    one.run(&Ops::put(&file).then(&close(newer))).succeeds();
     opened(&one, &file, b"x", 1).unwrap();
     two.run(&at(ANONYMOUS)).fails(Op4::Read, NfsStat4::Locked);
     two.run(&at(BYPASS)).succeeds();
@@ -167,10 +170,28 @@ fn only_files_are_opened_and_read() {
         assert_eq!(opened(&client, &handle, b"x", 0), Err(status as u32));
         let ops = Ops::put(&handle).then(&read(ANONYMOUS));
         client.run(&ops).fails(Op4::Read, status);
+        let written =
+            Write4Args { stateid: ANONYMOUS, offset: 0, stable: StableHow::FileSync, data: b"x" };
+        let ops = Ops::put(&handle).op(Op4::Write, &written);
+        client.run(&ops).fails(Op4::Write, status);
+        let ops = Ops::put(&handle).op(Op4::Commit, &Commit4Args { offset: 0, count: 0 });
+        client.run(&ops).fails(Op4::Commit, status);
         let status = if name == b"l" { continue } else { NfsStat4::WrongType };
         let ops = Ops::put(&handle).bare(Op4::ReadLink);
         client.run(&ops).fails(Op4::ReadLink, status);
     }
+    // SETATTR has no status for directories.
+    let size = 0_u64.to_be_bytes();
+    let attributes = Fattr4 { attrmask: Bitmap4::of(&[Attribute4::Size]), attr_vals: &size };
+    let cut = SetAttr4Args { stateid: ANONYMOUS, obj_attributes: attributes };
+    let ops = Ops::put(&client.handle(&[b"a", b"d"])).op(Op4::SetAttr, &cut);
+    assert_eq!(client.run(&ops).status, NfsStat4::WrongType as u32);
+    // Nothing is made in the pseudo root.
+    let make = Open4Args {
+        openhow: OpenHow4::Unchecked(Fattr4 { attrmask: Bitmap4::EMPTY, attr_vals: &[] }),
+        ..arguments(b"x", 3, 0, OpenClaim4::Null(b"new"))
+    };
+    client.run(&Ops::at(&[]).op(Op4::Open, &make)).fails(Op4::Open, NfsStat4::RoFs);
     let mut from = sender(3);
     from.uid = 1000;
     let user = Client::new(&server, b"u", from);
@@ -204,13 +225,14 @@ fn a_downgrade_takes_away_only_what_is_there() {
     let (one, _, file) = with_file(&server);
     let two = Client::new(&server, b"d", sender(2));
     opened(&one, &file, b"x", 0).unwrap();
-    let id = opened(&one, &file, b"x", 1).unwrap();
-    assert_eq!(opened(&two, &file, b"x", 0), Err(NfsStat4::ShareDenied as u32));
+    let id = opened(&one, &file, b"x", 2).unwrap();
+    let writing = Ops::put(&file).op(Op4::Open, &arguments(b"x", 2, 0, OpenClaim4::Fh));
+    two.run(&writing).fails(Op4::Open, NfsStat4::ShareDenied);
     let down = |open_stateid, share_access, share_deny| {
         let how = OpenDowngrade4Args { open_stateid, seqid: 0, share_access, share_deny };
         Ops::put(&file).op(Op4::OpenDowngrade, &how)
     };
-    for (access, deny) in [(1, 2), (3, 0), (2, 0), (0, 0), (1, 3)] {
+    for (access, deny) in [(1, 1), (3, 0), (2, 0), (0, 0), (1, 3)] {
         one.run(&down(id, access, deny)).fails(Op4::OpenDowngrade, NfsStat4::Inval);
     }
     let mut reply = one.run(&down(id, 1, 0)).succeeds();
@@ -218,7 +240,7 @@ fn a_downgrade_takes_away_only_what_is_there() {
     reply.ok(Op4::OpenDowngrade);
     let lower = reply.take(stateid);
     assert_eq!((lower.seqid, lower.other), (id.seqid + 1, id.other));
-    opened(&two, &file, b"x", 0).unwrap();
+    two.run(&writing).succeeds();
 }
 
 #[test]

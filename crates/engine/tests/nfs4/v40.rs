@@ -236,13 +236,15 @@ fn attributes_and_statuses_are_those_of_minor_version_0() {
     });
     assert_eq!(supported.words()[2], 0);
     for (name, open, readlink) in
-        [(&b"p"[..], NfsStat4::Inval, NfsStat4::Inval), (b"l", NfsStat4::SymLink, NfsStat4::Ok)]
+        [(&b"p"[..], NfsStat4::SymLink, NfsStat4::Inval), (b"l", NfsStat4::SymLink, NfsStat4::Ok)]
     {
         let arguments = open_arguments(client.id, b"x", 1, name);
         client.run(&Ops::put(&root).op(Op4::Open, &arguments)).fails(Op4::Open, open);
         let handle = client.handle(&[b"a", name]);
         let ops = Ops::put(&handle).then(&read(ANONYMOUS));
         client.run(&ops).fails(Op4::Read, NfsStat4::Inval);
+        let ops = Ops::put(&handle).then(&write(ANONYMOUS, b"x"));
+        client.run(&ops).fails(Op4::Write, NfsStat4::Inval);
         let reply = client.run(&Ops::put(&handle).bare(Op4::ReadLink));
         assert_eq!(reply.status, readlink as u32);
     }

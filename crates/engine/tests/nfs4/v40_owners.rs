@@ -70,6 +70,30 @@ fn a_new_owner_confirms_its_first_open() {
 }
 
 #[test]
+fn an_open_in_another_directory_is_no_repetition() {
+    let server = Server::new();
+    let client = Client0::new(&server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    server.make_file(&root, b"f", 0o644);
+    let link = server.make_symlink(&root, b"l");
+    let open = |dir: &[u8]| {
+        client.run(&Ops::put(dir).op(Op4::Open, &open_arguments(client.id, b"o", 5, b"f")))
+    };
+    // A client that follows the link does not know that this has used the sequence id.
+    for _again in 0..2 {
+        open(&link).fails(Op4::Open, NfsStat4::SymLink);
+    }
+    let (first, flags) = opened(open(&root));
+    assert_eq!((first.seqid, flags), (1, 6));
+    assert_eq!(opened(open(&root)).0, first);
+    let file = client.handle(&[b"a", b"f"]);
+    let confirmed = client.run(&Ops::put(&file).then(&confirm_open(first, 6)));
+    second(confirmed, Op4::OpenConfirm);
+    // A known owner goes on with the next one.
+    open(&link).fails(Op4::Open, NfsStat4::BadSeqId);
+}
+
+#[test]
 fn each_request_of_an_open_owner_takes_effect_once() {
     let server = Server::new();
     let client = Client0::new(&server, b"c", sender(1));

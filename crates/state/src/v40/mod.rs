@@ -127,7 +127,15 @@ impl State {
     /// [`StateError::Expired`] if the client is gone; [`StateError::BadStateId`] if there never was
     /// such a stateid.
     pub fn client_of_stateid(&self, now_ms: u64, id: &StateId) -> Result<Arc<Client>, StateError> {
-        let (instance, index) = id.origin().ok_or(StateError::BadStateId)?;
+        let Some((instance, index)) = id.origin() else {
+            // Another version of the server may have had other kinds.
+            let is_of_before = (1..self.settings.instance).contains(&id.instance());
+            return Err(if is_of_before {
+                StateError::StaleStateId
+            } else {
+                StateError::BadStateId
+            });
+        };
         if instance != self.settings.instance {
             return Err(StateError::StaleStateId);
         }

@@ -192,6 +192,15 @@ fn stateids_of_another_instance_are_stale() {
     let mut before = id;
     before.other[3] ^= 1;
     assert_eq!(state.client_of_stateid(0, &before).err(), Some(StateError::StaleStateId));
+    // Of a kind that there is none of.
+    let mut unknown = [before, id, StateId { seqid: 1, other: [0xff; 12] }];
+    let instance = id.other[3];
+    for (id, instance) in unknown.iter_mut().zip([instance - 1, instance, 0xff]) {
+        (id.other[3], id.other[6]) = (instance, id.other[6] | 0xf0);
+    }
+    let told = unknown.map(|id| state.client_of_stateid(0, &id).err());
+    let [stale, bad] = [StateError::StaleStateId, StateError::BadStateId].map(Some);
+    assert_eq!(told, [stale, bad, bad]);
     let special = [StateId::ANONYMOUS, StateId::READ_BYPASS, StateId::CURRENT, StateId::INVALID];
     for id in special {
         assert_eq!(state.client_of_stateid(0, &id).err(), Some(StateError::BadStateId));
