@@ -22,7 +22,8 @@ use rustix::process::{Pid, Signal};
 const LOCKER: &str = "STEADFAST_LOCKER";
 const LOCKED: &str = "locked";
 
-/// A server with two mounts of one share, and a file there.
+/// A server with two mounts of one share, and a file there. Whoever takes it apart names the place first, which is
+/// dropped last then: its directory may be removed only when nothing is mounted there.
 struct Site {
     one: Mount,
     two: Mount,
@@ -255,7 +256,7 @@ fn who_is_killed_leaves_no_lock() {
 fn a_killed_mount_leaves_no_lock() {
     let Some(_turn) = turn() else { return };
     let site = Site::new();
-    let Site { one, two, server, place } = site;
+    let Site { place, server, two, one } = site;
     let two_file = open(&two.path("file"));
     let mut holder = Locker::start("fcntl", &one.path("file"));
     holder.await_lock();
@@ -299,7 +300,7 @@ fn children(of: u32) -> Vec<Pid> {
 #[test]
 fn locks_outlive_the_servers_restart() {
     let Some(_turn) = turn() else { return };
-    let Site { one, two, server, place } = Site::new();
+    let Site { place, server, two, one } = Site::new();
     let mut servers = vec![server];
     // Closed before the server ends.
     let (one_file, two_file) = (open(&one.path("file")), open(&two.path("file")));
@@ -350,7 +351,7 @@ fn waiters_hold_up_nobody() {
         }
     });
     // Those who wait when the mount is taken away get an error.
-    let Site { one, two: mount_two, server, place } = site;
+    let Site { place, server, two: mount_two, one } = site;
     lock_soon(&two, "flock");
     let waiter = Locker::start("flock", &one.path("file"));
     waiter.await_waiting();

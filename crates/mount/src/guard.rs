@@ -101,7 +101,7 @@ fn free_locks() {
     let since = Instant::now();
     let mut freed = 0;
     while freed < FREED_TIMES && since.elapsed() < FREEING {
-        match ledger::free(&ledger) {
+        match ledger::free(&ledger, false) {
             // There is no ledger, or it is empty, since the mount has ended in order.
             Ok(0) => return,
             Ok(_) => freed += 1,

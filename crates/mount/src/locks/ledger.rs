@@ -23,6 +23,8 @@ const ENTRY_BYTES: usize = 1024;
 const ENTRIES_MAX: usize = 65_536;
 /// How long each call may take.
 const STEP: Duration = Duration::from_secs(5);
+/// A file whose server has not answered for so long is given up.
+const OLD: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A name that the file has before it is locked, and one that it has then.
 const SUFFIXES: (&str, &str) = ("new", "locks");
 
@@ -210,9 +212,12 @@ pub(crate) fn free_abandoned() {
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        match free(&file) {
+        match free(&file, true) {
             Ok(count) => {
-                tracing::info!(owners = count, "freed the locks of a mount that is dead");
+                tracing::debug!(owners = count, "freed the locks of a mount that is dead");
+                let _ = std::fs::remove_file(&path);
+            }
+            Err(_) if is_old(&file) => {
                 let _ = std::fs::remove_file(&path);
             }
             Err(error) => {
@@ -222,8 +227,14 @@ pub(crate) fn free_abandoned() {
     }
 }
 
-/// Frees what a mount may have locked; how many owners there were. Its process is dead.
-pub(crate) fn free(file: &File) -> Result<usize, ClientError> {
+fn is_old(file: &File) -> bool {
+    let modified = file.metadata().and_then(|metadata| metadata.modified()).ok();
+    modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age >= OLD)
+}
+
+/// Frees what a mount may have locked; how many owners there were. Its process is dead. If the host may have crashed,
+/// entries may be missing.
+pub(crate) fn free(file: &File, may_lack_entries: bool) -> Result<usize, ClientError> {
     let Some(header) = read::<Header>(file, 0)? else { return Ok(0) };
     let entries = file.metadata()?.len().div_ceil(ENTRY_BYTES as u64);
     let entries = (entries as usize).min(ENTRIES_MAX + 1);
@@ -249,8 +260,7 @@ pub(crate) fn free(file: &File) -> Result<usize, ClientError> {
         nlm::unlock(connection, &identity, &lock)?;
         count += 1;
     }
-    if header.goes_by_name {
-        // Of a crash of this host the entries may be missing.
+    if header.goes_by_name && may_lack_entries {
         let mut connection = match connection {
             Some(connection) => connection,
             None => connect(&header)?,
