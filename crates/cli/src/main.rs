@@ -38,7 +38,6 @@ mod tune_command;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
 use steadfast_access::helper;
 use steadfast_control::plain;
 use steadfast_sys::process::Signals;

@@ -21,6 +21,12 @@ use rustix::process::{Pid, Signal};
 /// Tells a process of this program what to lock: how, and which file.
 const LOCKER: &str = "STEADFAST_LOCKER";
 const LOCKED: &str = "locked";
+/// How often each of two processes adds to a file.
+const TIMES: u64 = 100;
+/// Who waits for a lock beside a READ.
+const WAITERS: usize = 200;
+/// Rows that each of two mounts puts into a database.
+const ROWS: usize = 40;
 
 /// A server with two mounts of one share, and a file there. Whoever takes it apart names the place first, which is
 /// dropped last then: its directory may be removed only when nothing is mounted there.
@@ -185,7 +191,6 @@ fn mounts_and_local_processes_keep_each_other_out() {
 #[test]
 fn what_was_written_under_a_lock_is_seen_by_the_next_one() {
     let Some(_turn) = turn() else { return };
-    const TIMES: u64 = 100;
     let site = Site::new();
     let add = |at: PathBuf| {
         let file = open(&at);
@@ -324,7 +329,6 @@ fn locks_outlive_the_servers_restart() {
 #[test]
 fn waiters_hold_up_nobody() {
     let Some(_turn) = turn() else { return };
-    const WAITERS: usize = 200;
     let site = Site::new();
     fs::write(site.place.share.join("other"), "data").unwrap();
     let two = open(&site.two.path("file"));
@@ -373,7 +377,6 @@ fn waiting(mount: &Mount) -> u64 {
 #[test]
 fn two_mounts_use_one_database() {
     let Some(_turn) = turn() else { return };
-    const ROWS: usize = 40;
     let has_sqlite = Command::new("python3").args(["-c", "import sqlite3"]).status();
     if !has_sqlite.is_ok_and(|status| status.success()) {
         let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");

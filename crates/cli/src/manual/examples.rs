@@ -79,7 +79,7 @@ impl Example {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
+    use clap::Parser;
     use steadfast_mount::Options;
 
     use super::super::commands;

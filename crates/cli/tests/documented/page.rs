@@ -100,7 +100,7 @@ impl Block {
             Kind::Endless => Some(("endless", self.text.clone())),
             Kind::Console => {
                 let typed = self.text.lines().filter_map(|line| line.strip_prefix("$ "));
-                Some(("sh", typed.map(|line| format!("{line}\n")).collect()))
+                Some(("sh", each_ended(typed)))
             }
             Kind::File => {
                 let path = self.path()?;
@@ -122,6 +122,11 @@ pub(crate) struct Page {
     before: Vec<(usize, String)>,
 }
 
+/// Each with its end.
+fn each_ended<'l>(all: impl Iterator<Item = &'l str>) -> String {
+    all.flat_map(|line| [line, "\n"]).collect()
+}
+
 const FENCE: &str = "```";
 
 impl Page {
@@ -131,7 +136,7 @@ impl Page {
         while let Some((index, line)) = lines.next() {
             if let Some(info) = line.strip_prefix(FENCE) {
                 let within = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != FENCE);
-                let text = within.map(|line| format!("{line}\n")).collect();
+                let text = each_ended(within);
                 let kind = Kind::of(info);
                 page.blocks.push(Block { line: index + 1, info: info.to_owned(), kind, text });
             } else if let Some(first) = line.strip_prefix("<!-- run first:") {

@@ -57,7 +57,7 @@ impl Entry {
             Identity::Sys { uid, gid, gids } => (*uid, *gid, gids.clone()),
             _ => (0, 0, Vec::new()),
         };
-        let handle = handle.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let handle = steadfast_journal::manifest::hex(handle.as_bytes());
         Self { uid, gid, gids, handle, number }
     }
 

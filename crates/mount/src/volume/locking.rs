@@ -41,7 +41,7 @@ impl Volume {
         let _ = self.kernel.set(kernel);
     }
 
-    fn task(&self, open: &OpenFile, asker: &Asker, asked: &Asked, ticket: Arc<Ticket>) -> Task {
+    fn task(open: &OpenFile, asker: &Asker, asked: &Asked, ticket: Arc<Ticket>) -> Task {
         Task {
             node: Arc::clone(&open.node),
             owner: asked.owner,
@@ -67,7 +67,7 @@ impl Volume {
             Err(errno) => return answer(Err(errno)),
         };
         let ticket = Ticket::new(asker.patience.pid, false, answer);
-        let task = self.task(&open, asker, asked, ticket);
+        let task = Self::task(&open, asker, asked, ticket);
         let what = match asked.kind {
             None => What::Unlock,
             Some(kind) => {
@@ -140,7 +140,7 @@ impl Volume {
             answer(flushed.and(unlocked));
         });
         let asked = Asked { file, owner, first: 0, last: u64::MAX, kind: None, waits: false };
-        locks.set(self.task(&open, asker, &asked, ticket));
+        locks.set(Self::task(&open, asker, &asked, ticket));
     }
 
     /// The last descriptor of an open file is closed: locks end that only it had (flock(2), `F_OFD_SETLK`). Nobody
@@ -150,7 +150,7 @@ impl Volume {
         for owner in locks.release(&open.node, file) {
             let asker = Asker { identity: Identity::None, patience: Patience::default() };
             let asked = Asked { file, owner, first: 0, last: u64::MAX, kind: None, waits: false };
-            locks.set(self.task(open, &asker, &asked, Ticket::of_nobody()));
+            locks.set(Self::task(open, &asker, &asked, Ticket::of_nobody()));
         }
     }
 
