@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
 use steadfast_catalog::configuration::{Delegations, LOG_MIB, ListenAddress, LogTarget};
@@ -393,7 +394,9 @@ pub(crate) fn command() -> clap::Command {
         let long = argument.get_long().filter(|long| !NOT_OF_ENVIRONMENT.contains(long));
         let Some(long) = long else { return argument };
         let name = long.to_uppercase().replace('-', "_");
-        argument.env(format!("{ENVIRONMENT}{name}")).hide_env_values(true)
+        let is_switch = matches!(argument.get_action(), clap::ArgAction::SetTrue);
+        let argument = argument.env(format!("{ENVIRONMENT}{name}")).hide_env_values(true);
+        if is_switch { argument.value_parser(BoolishValueParser::new()) } else { argument }
     };
     Arguments::command().mut_subcommand("serve", |serve| serve.mut_args(name))
 }

@@ -338,26 +338,3 @@ fn a_storm_of_which_nothing_came_fails() {
     assert!(mounted.status.success(), "{}", stderr(&mounted));
     stop(running);
 }
-
-/// The commands of README's section on shares, one after the other.
-#[test]
-fn the_first_commands_of_the_readme_work() {
-    let readme = include_str!("../../../README.md");
-    let section = readme.split("\n## Shares\n").nth(1).expect("a section");
-    let block = section.split("```").nth(1).expect("a block");
-    let site = Site::new("");
-    let data = site.base().join("data");
-    std::fs::create_dir(&data).unwrap();
-    let running = site.start();
-    let mut done = 0;
-    for line in block.lines().filter(|line| !line.is_empty()) {
-        // There is no name server that knows it.
-        let line = line.replace("/srv/data", utf8(&data)).replace("client.example", "10.1.2.3");
-        let words: Vec<&str> = line.split_whitespace().skip(1).collect();
-        let told = site.ask(&words);
-        assert!(told.status.success(), "{line}: {}", stderr(&told));
-        done += 1;
-    }
-    assert!(done >= 6, "{block}");
-    stop(running);
-}

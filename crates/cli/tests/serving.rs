@@ -7,7 +7,7 @@ mod common;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 
-use common::{PATIENCE, Place, Running, utf8};
+use common::{PATIENCE, Place, Running, stderr, steadfast, utf8};
 use rustix::process::Signal;
 use steadfast_client::{CreateHow3, FileHandle, Identity, Nfs3Client, NfsStat3, StableHow};
 
@@ -36,6 +36,32 @@ fn without_nfs4_the_printed_line_mounts_by_nfs3() {
              127.0.0.1:{shared} /mnt"
         )
     );
+}
+
+/// As a container gives it (docs/containers.md).
+#[test]
+fn options_come_from_the_environment_too() {
+    let place = Place::new();
+    let read_only = place.directory.path().join("read-only");
+    let both = std::env::join_paths([&place.share, &read_only]).expect("a list");
+    let running = Running::start_with(&place, 0, &[], |command| {
+        command.env("STEADFAST_SERVE_DIRECTORIES", both);
+        command.env("STEADFAST_SERVE_NO_NFS4", "yes").env("STEADFAST_SERVE_RO", "0");
+        // The command line outweighs it.
+        command.env("STEADFAST_SERVE_LISTEN", "127.0.0.2,127.0.0.3");
+    });
+    assert!(running.mount_line.contains("vers=3"), "{}", running.mount_line);
+    mount(&running, utf8(&read_only)).expect("mounted");
+    let (mut client, root) = mount(&running, utf8(&place.share)).expect("mounted");
+    create(&mut client, &root, "file", b"written");
+    for (name, value) in [("PORT", "tcp://10.0.0.1:2049"), ("NO_UDP", "maybe"), ("CLIENTS", "a b")]
+    {
+        let name = format!("STEADFAST_SERVE_{name}");
+        let failed = steadfast(&["serve"]).env(&name, value).output().expect("the program runs");
+        let why = stderr(&failed);
+        assert_eq!(failed.status.code(), Some(2), "{why}");
+        assert!(why.contains(value), "{why}");
+    }
 }
 
 #[test]

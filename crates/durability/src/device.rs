@@ -1,10 +1,12 @@
-//! What a file or a block device is kept on, as the kernel tells it in `/sys/dev/block`: through
+//! What a file or a block device is kept on, as the kernel tells it in sysfs: through
 //! partitions, device mapper, RAID and loop devices down to the disks.
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use steadfast_sys::block_device::sysfs_of;
 
 /// Devices below devices that are followed.
 const DEPTH_MAX: usize = 8;
@@ -91,12 +93,6 @@ fn look_below(
     } else {
         look_at_device(metadata.dev(), medium, depth);
     }
-}
-
-/// Where the kernel tells of a device.
-fn sysfs_of(number: u64) -> PathBuf {
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
 fn look_at_device(number: u64, medium: &mut Medium, depth: usize) {

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use steadfast_sys::block_device::sysfs_of;
 use steadfast_sys::durable_file;
 use steadfast_sys::process::boot_id;
 
@@ -28,8 +29,7 @@ fn kernel_entry(uuid: &[u8; 16], open: impl AsFd) -> Option<PathBuf> {
     let device = rustix::fs::fstat(&open).ok()?.st_dev;
     // ext4 and XFS go by the disk.
     let of_disk = |kind: &str| {
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let disk = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+        let disk = sysfs_of(device).canonicalize().ok()?;
         Some(Path::new("/sys/fs").join(kind).join(disk.file_name()?))
     };
     match kind {
@@ -61,8 +61,7 @@ fn attached(uuid: &[u8; 16], open: impl AsFd) -> Option<String> {
         }
     } else {
         let device = rustix::fs::fstat(&open).ok()?.st_dev;
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        disks.push(PathBuf::from(format!("/sys/dev/block/{major}:{minor}")));
+        disks.push(sysfs_of(device));
     }
     let mut numbers = Vec::new();
     for disk in disks {

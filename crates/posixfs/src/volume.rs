@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags, Statx};
 use steadfast_recovery::ObjectKey;
+use steadfast_sys::block_device::sysfs_of;
 use steadfast_sys::handle::KernelHandle;
 use steadfast_sys::journal;
 use steadfast_vfs::{Attr, FlushDomain, FsError, StorageHandle};
@@ -280,8 +281,8 @@ pub fn can_log_changes(directory: &Path, crosses_mounts: bool) -> bool {
 /// Whether an ext4 file system has a journal, which it may be made without. Where that cannot be
 /// seen, it has none, and more is flushed than may be necessary.
 fn has_ext4_journal(device: u64) -> bool {
-    let (major, minor) = (device >> 32, device & 0xffff_ffff);
-    std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))
+    let (major, minor) = ((device >> 32) as u32, device as u32);
+    std::fs::canonicalize(sysfs_of(rustix::fs::makedev(major, minor)))
         .ok()
         .and_then(|block| {
             let name = block.file_name()?;

@@ -8,6 +8,7 @@
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing.
 
+pub mod block_device;
 pub mod clock;
 pub mod cpu_time;
 pub mod directory;

@@ -11,10 +11,10 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 
 use rustix::fs::Advice;
 use rustix::io::Errno;
+use steadfast_sys::block_device::sysfs_of;
 use steadfast_sys::file;
 
 use super::streams::Read;
@@ -139,8 +139,8 @@ pub(crate) struct Habits {
 impl Habits {
     /// What sysfs says of a device.
     pub(crate) fn of_device(device: u64) -> Self {
-        let (major, minor) = (device >> 32, device & 0xffff_ffff);
-        let block = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let (major, minor) = ((device >> 32) as u32, device as u32);
+        let block = sysfs_of(rustix::fs::makedev(major, minor));
         // A partition has the limits of its disk, which is the directory above.
         let bytes = |name: &str| {
             let text = [&block, &block.join("..")]
