@@ -229,7 +229,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What an open forbids all others (RFC 8881 §18.16.1, `OPEN4_SHARE_DENY_*`).
+    /// What an open forbids others, and further opens of its own owner (RFC 8881 §18.16.1, `OPEN4_SHARE_DENY_*`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct ShareDeny: u8 {
         /// Reading.

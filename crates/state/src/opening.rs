@@ -23,7 +23,7 @@ pub struct Open<'a> {
     pub file: FileKey,
     /// What the open is for. Not empty.
     pub access: ShareAccess,
-    /// What it forbids all others.
+    /// What it forbids further opens, also of its own owner, and others.
     pub deny: ShareDeny,
 }
 
