@@ -1,12 +1,10 @@
 //! The command line, as it is typed.
 
-use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::BoolishValueParser;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use steadfast_bench::arguments::BenchArguments;
 use steadfast_catalog::configuration::{Delegations, LOG_MIB, ListenAddress, LogTarget};
 use steadfast_control::slow::{CALLS_MAX, CALLS_USUAL};
@@ -379,48 +377,6 @@ pub(crate) struct ServerArguments {
     pub(crate) pools: Option<u16>,
 }
 
-/// Begins the names of the environment's variables for `serve`. Kubernetes gives a container variables of its own,
-/// `STEADFAST_PORT` and others, beside a service that is called steadfast.
-const ENVIRONMENT: &str = "STEADFAST_SERVE_";
-/// What is served, with colons between, if the command line names nothing.
-const DIRECTORIES: &str = "STEADFAST_SERVE_DIRECTORIES";
-/// Not for every start: what an administrator says once.
-const NOT_OF_ENVIRONMENT: [&str; 4] = ["new-handle-key", "verbose", "unsafe-async", "help"];
-
-/// The arguments as clap has them, with what is named by the environment: `--no-udp` of `serve` is
-/// `STEADFAST_SERVE_NO_UDP=true` too. The command line outweighs it.
-pub(crate) fn command() -> clap::Command {
-    let name = |argument: clap::Arg| {
-        let long = argument.get_long().filter(|long| !NOT_OF_ENVIRONMENT.contains(long));
-        let Some(long) = long else { return argument };
-        let name = long.to_uppercase().replace('-', "_");
-        let is_switch = matches!(argument.get_action(), clap::ArgAction::SetTrue);
-        let argument = argument.env(format!("{ENVIRONMENT}{name}")).hide_env_values(true);
-        if is_switch { argument.value_parser(BoolishValueParser::new()) } else { argument }
-    };
-    Arguments::command().mut_subcommand("serve", |serve| serve.mut_args(name))
-}
-
-/// Understands these words, and the environment.
-///
-/// # Errors
-/// What clap has to say: help, the version, or what is wrong.
-pub(crate) fn understand(
-    words: impl IntoIterator<Item = OsString>,
-) -> Result<Arguments, clap::Error> {
-    let mut matches = command().try_get_matches_from(words)?;
-    let mut arguments = Arguments::from_arg_matches_mut(&mut matches)?;
-    if let Command::Serve(serve) = &mut arguments.command
-        && serve.directories.is_empty()
-        && let Some(directories) = std::env::var_os(DIRECTORIES)
-    {
-        serve.directories = std::env::split_paths(&directories)
-            .filter(|path| !path.as_os_str().is_empty())
-            .collect();
-    }
-    Ok(arguments)
-}
-
 impl ShareArguments {
     pub(crate) fn options(&self) -> ShareOptions {
         let default = Access::default();
@@ -492,7 +448,8 @@ mod tests {
     use clap::Parser;
     use steadfast_shares::Squash;
 
-    use super::{Arguments, Command, ListenAddress, ServeArguments, command};
+    use super::{Arguments, Command, ListenAddress, ServeArguments};
+    use crate::environment;
 
     fn serve(words: &[&str]) -> ServeArguments {
         let words = ["steadfast", "serve"].iter().chain(words);
@@ -504,7 +461,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        command().debug_assert();
+        environment::described().debug_assert();
     }
 
     #[test]

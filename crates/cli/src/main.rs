@@ -20,6 +20,7 @@ mod arguments;
 mod check_config;
 mod client_commands;
 mod doctor_command;
+mod environment;
 mod journal_commands;
 mod log_commands;
 mod logging;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     {
         return mount_command::run_helper(words);
     }
-    let arguments = match arguments::understand(std::env::args_os()) {
+    let arguments = match environment::understand(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => return wrong_usage(&error),
     };

@@ -42,8 +42,8 @@ fn without_nfs4_the_printed_line_mounts_by_nfs3() {
 #[test]
 fn options_come_from_the_environment_too() {
     let place = Place::new();
-    let read_only = place.directory.path().join("read-only");
-    let both = std::env::join_paths([&place.share, &read_only]).expect("a list");
+    let other = place.directory.path().join("other");
+    let both = std::env::join_paths([&place.share, &other]).expect("a list");
     let running = Running::start_with(&place, 0, &[], |command| {
         command.env("STEADFAST_SERVE_DIRECTORIES", both);
         command.env("STEADFAST_SERVE_NO_NFS4", "yes").env("STEADFAST_SERVE_RO", "0");
@@ -51,16 +51,33 @@ fn options_come_from_the_environment_too() {
         command.env("STEADFAST_SERVE_LISTEN", "127.0.0.2,127.0.0.3");
     });
     assert!(running.mount_line.contains("vers=3"), "{}", running.mount_line);
-    mount(&running, utf8(&read_only)).expect("mounted");
+    mount(&running, utf8(&other)).expect("mounted");
     let (mut client, root) = mount(&running, utf8(&place.share)).expect("mounted");
     create(&mut client, &root, "file", b"written");
-    for (name, value) in [("PORT", "tcp://10.0.0.1:2049"), ("NO_UDP", "maybe"), ("CLIENTS", "a b")]
-    {
+    let elsewhere = ([127, 0, 0, 2], running.address.port()).into();
+    std::net::TcpStream::connect_timeout(&elsewhere, PATIENCE).expect_err("nobody listens there");
+    drop(running);
+    // What is typed outweighs what it excludes, and a directory that is typed is the only one.
+    let running = Running::start_with(&place, 0, &[utf8(&place.share), "--rw"], |command| {
+        command.env("STEADFAST_SERVE_RO", "true").env("STEADFAST_SERVE_NO_INTENT_LOG", "off");
+        command.env("STEADFAST_SERVE_DIRECTORIES", &other);
+    });
+    let (mut client, root) = mount(&running, utf8(&place.share)).expect("mounted");
+    create(&mut client, &root, "another", b"written");
+    mount(&running, utf8(&other)).map(|_| ()).expect_err("it is not served");
+    drop(running);
+    let wrong = [
+        ("PORT", "tcp://10.0.0.1:2049"),
+        ("NO_UDP", "maybe"),
+        ("CLIENTS", "a b"),
+        ("CLIENT", "10.0.0.0/8"),
+    ];
+    for (name, value) in wrong {
         let name = format!("STEADFAST_SERVE_{name}");
         let failed = steadfast(&["serve"]).env(&name, value).output().expect("the program runs");
         let why = stderr(&failed);
         assert_eq!(failed.status.code(), Some(2), "{why}");
-        assert!(why.contains(value), "{why}");
+        assert!(why.contains(value) || why.contains(&name), "{why}");
     }
 }
 

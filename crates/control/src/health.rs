@@ -1,20 +1,19 @@
-//! Whether a server lives, and whether clients may be sent to it: what a service manager asks by HTTP, and who balances
-//! clients between servers.
+//! Whether clients may be sent to a server: what those ask by HTTP who balance clients between servers. Whether it
+//! works at all is told by an answer.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A server that has done nothing of what it does each second for so long hangs.
-const HANGS_AFTER: Duration = Duration::from_secs(30);
+/// For so long a server that is starting waits with new clients for shares that nobody has looked at yet. They are
+/// served all the same; a disk that hangs must not keep the others from clients.
+const STARTS_FOR: Duration = Duration::from_secs(10);
 
-/// How a server is; shared by it and by who answers for it.
+/// How a server is; shared by it and by who answers for it. A server that can be asked serves clients already.
 #[derive(Debug)]
 pub struct Health {
     has_started: AtomicBool,
     is_stopping: AtomicBool,
     since: Instant,
-    /// After `since`, in ms.
-    beat_ms: AtomicU64,
 }
 
 impl Default for Health {
@@ -23,18 +22,12 @@ impl Default for Health {
             has_started: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             since: Instant::now(),
-            beat_ms: AtomicU64::new(0),
         }
     }
 }
 
 impl Health {
-    /// To be called once a second by what serves clients.
-    pub fn beat(&self) {
-        self.beat_ms.store(self.since.elapsed().as_millis() as u64, Ordering::Relaxed);
-    }
-
-    /// All shares were looked at: from now on it may be said which are not served.
+    /// All shares were looked at.
     pub fn note_started(&self) {
         self.has_started.store(true, Ordering::Relaxed);
     }
@@ -44,35 +37,23 @@ impl Health {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it works; to start it again helps if it does not.
+    /// Whether clients may come.
     ///
     /// # Errors
     /// Why not.
-    pub fn lives(&self) -> Result<(), String> {
-        self.lives_at(Instant::now())
+    pub fn is_ready(&self) -> Result<(), &'static str> {
+        self.is_ready_at(Instant::now())
     }
 
-    fn lives_at(&self, now: Instant) -> Result<(), String> {
-        let beat = self.since + Duration::from_millis(self.beat_ms.load(Ordering::Relaxed));
-        let silent = now.saturating_duration_since(beat);
-        if silent < HANGS_AFTER {
-            return Ok(());
-        }
-        Err(format!("it has not done for {} s what it does each second", silent.as_secs()))
-    }
-
-    /// Whether clients are served.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn is_ready(&self) -> Result<(), String> {
+    fn is_ready_at(&self, now: Instant) -> Result<(), &'static str> {
         if self.is_stopping.load(Ordering::Relaxed) {
-            return Err("it is stopping".to_owned());
+            return Err("it is stopping");
         }
-        if !self.has_started.load(Ordering::Relaxed) {
-            return Err("it is starting: not all shares were looked at".to_owned());
+        let is_young = now.saturating_duration_since(self.since) < STARTS_FOR;
+        if is_young && !self.has_started.load(Ordering::Relaxed) {
+            return Err("it is starting: not all shares were looked at");
         }
-        self.lives()
+        Ok(())
     }
 }
 
@@ -85,22 +66,12 @@ mod tests {
     #[test]
     fn a_server_is_ready_between_its_start_and_its_end() {
         let health = Health::default();
-        assert_eq!(health.lives(), Ok(()));
-        assert!(health.is_ready().expect_err("starting").contains("starting"));
+        let begun = health.since;
+        assert!(health.is_ready_at(begun).expect_err("starting").contains("starting"));
+        assert_eq!(health.is_ready_at(begun + STARTS_FOR), Ok(()), "a disk hangs");
         health.note_started();
-        assert_eq!(health.is_ready(), Ok(()));
+        assert_eq!(health.is_ready_at(begun), Ok(()));
         health.note_stopping();
-        assert!(health.is_ready().expect_err("stopping").contains("stopping"));
-        assert_eq!(health.lives(), Ok(()));
-    }
-
-    #[test]
-    fn a_server_that_does_nothing_any_more_hangs() {
-        let health = Health::default();
-        health.note_started();
-        health.beat();
-        let now = Instant::now();
-        assert!(health.lives_at(now + HANGS_AFTER).expect_err("silent").contains("30 s"));
-        assert_eq!(health.lives_at(now + HANGS_AFTER / 2), Ok(()));
+        assert!(health.is_ready_at(begun).expect_err("stopping").contains("stopping"));
     }
 }

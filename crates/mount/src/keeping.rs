@@ -26,6 +26,8 @@ const TICK: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 /// How long changes of an `async` share wait for a SYNC.
 const SYNC_AFTER: Duration = Duration::from_secs(5);
+/// When so many objects in a row are gone, their file system is taken to be away.
+const REPLACED_MAX: u32 = 2;
 /// A record with names finds room in so much.
 const RECORD_BYTES: usize = 4096;
 
@@ -63,6 +65,8 @@ struct Unstable {
     /// With the verifier that the server had when they were sent.
     records: Vec<(Sequence, Option<Verifier>)>,
     since: Instant,
+    /// How many objects in a row were gone when they were asked about.
+    replaced: u32,
 }
 
 /// A change with a record, which is about to be sent.
@@ -202,6 +206,7 @@ impl Keeping {
             identity: identity.clone(),
             records: Vec::new(),
             since: Instant::now(),
+            replaced: 0,
         });
         // A directory lasts longer than what is in it.
         if of_file_system.node.is_dead() || node.is_directory() {
@@ -373,11 +378,16 @@ impl Keeping {
         let status = match asked {
             Ok(status) => status,
             Err(error) if is_gone(&error) => {
-                // It was removed. Another object of the file system will do.
-                let Some(other) = self.another_of(file_system, &node) else { return Err(error) };
-                if let Some(one) = self.unstable.lock().get_mut(&file_system) {
-                    one.node = other;
-                }
+                // It was removed. Another object of the file system will do, unless all of it is away.
+                let other = self.another_of(file_system, &node);
+                let mut unstable = self.unstable.lock();
+                let Some(one) = unstable.get_mut(&file_system) else { return Ok(true) };
+                let Some(other) = other.filter(|_| one.replaced < REPLACED_MAX) else {
+                    one.replaced = 0;
+                    return Err(error);
+                };
+                one.node = other;
+                one.replaced += 1;
                 return Ok(false);
             }
             Err(error) => return Err(error),
@@ -398,6 +408,7 @@ impl Keeping {
         self.write_back.forget_all_removed();
         let mut unstable = self.unstable.lock();
         let Some(one) = unstable.get_mut(&file_system) else { return Ok(true) };
+        one.replaced = 0;
         // What came meanwhile may not be stable.
         let asked: Vec<_> = one.records.drain(..count.min(one.records.len())).collect();
         if one.records.is_empty() {

@@ -54,7 +54,8 @@ pub(crate) fn build_release(words: &[&str]) -> Result<()> {
 /// Where builds go, and what was measured.
 pub(crate) fn target() -> Result<PathBuf> {
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => PathBuf::from(directory),
+        // Cargo runs in the workspace.
+        Some(directory) => root()?.join(directory),
         None => root()?.join("target"),
     };
     std::fs::create_dir_all(&target)?;

@@ -193,8 +193,6 @@ impl Server {
         self.control = control::start(about, settings, &self.state.path);
         let swept = Arc::clone(storage);
         listening.server.every_second(Box::new(move || swept.sweep()));
-        let health = Arc::clone(&self.health);
-        listening.server.every_second(Box::new(move || health.beat()));
         listening.server.every_second(memory::watch(&self.engine, self.names.access()));
         let (engine, outbound) = (Arc::clone(&self.engine), self.outbound.clone());
         listening.server.every_second(Box::new(move || {

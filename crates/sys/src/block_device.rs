@@ -5,13 +5,18 @@ use std::path::{Path, PathBuf};
 /// The directory of the block device of this number in sysfs, by a symbolic link or more; one that is not there if the
 /// kernel knows of no such device, as of those that btrfs numbers by itself.
 pub fn sysfs_of(device: u64) -> PathBuf {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let usual = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    sysfs_below(Path::new("/sys"), device)
+}
+
+/// As [`sysfs_of`], with another place for sysfs.
+pub fn sysfs_below(sysfs: &Path, device: u64) -> PathBuf {
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let usual = sysfs.join("dev/block").join(&number);
     if usual.exists() {
         return usual;
     }
     // podman hides `/sys/dev/block` from containers.
-    find(Path::new("/sys/class/block"), &format!("{major}:{minor}")).unwrap_or(usual)
+    find(&sysfs.join("class/block"), &number).unwrap_or(usual)
 }
 
 fn find(class: &Path, number: &str) -> Option<PathBuf> {
@@ -42,11 +47,20 @@ mod tests {
 
     #[test]
     fn both_ways_lead_to_one_device() {
-        let Ok(blocks) = std::fs::read_dir("/sys/dev/block") else { return };
-        for block in blocks.flatten() {
-            let number = block.file_name().into_string().expect("UTF-8");
-            let found = find(Path::new("/sys/class/block"), &number).expect("found");
-            assert_eq!(found.canonicalize().ok(), block.path().canonicalize().ok(), "{number}");
+        let sysfs = tempfile::tempdir().expect("a directory");
+        let place = |path: &str| sysfs.path().join(path);
+        std::fs::create_dir_all(place("devices/sda")).expect("made");
+        std::fs::write(place("devices/sda/dev"), "8:0\n").expect("written");
+        for (directory, name) in [("class/block", "sda"), ("dev/block", "8:0")] {
+            std::fs::create_dir_all(place(directory)).expect("made");
+            let link = place(directory).join(name);
+            std::os::unix::fs::symlink("../../devices/sda", link).expect("linked");
         }
+        let device = rustix::fs::makedev(8, 0);
+        let found = || sysfs_below(sysfs.path(), device).canonicalize().expect("found");
+        let usual = found();
+        std::fs::remove_dir_all(place("dev")).expect("hidden");
+        assert_eq!(found(), usual);
+        assert!(!sysfs_below(sysfs.path(), rustix::fs::makedev(8, 1)).exists());
     }
 }

@@ -84,7 +84,8 @@ mod tests {
 
     use super::super::commands;
     use super::*;
-    use crate::arguments::{self, Arguments};
+    use crate::arguments::Arguments;
+    use crate::environment;
 
     /// The words of a line, as a shell makes them; what is after a pipe, a redirection or `&&` is another
     /// program's, and so is what is behind a number sign.
@@ -121,7 +122,7 @@ mod tests {
     fn no_command_lacks_examples_and_no_example_lacks_its_command() {
         let examples = Examples::read();
         let mut paths = vec!["mount.steadfast".to_owned()];
-        let mut all = arguments::command().disable_help_subcommand(true);
+        let mut all = environment::described().disable_help_subcommand(true);
         all.build();
         commands(&all, &mut |path, _| {
             paths.push(path.join(" "));

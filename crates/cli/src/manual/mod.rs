@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
 
-use crate::arguments;
+use crate::environment;
 use crate::share_commands::arguments::ManArguments;
 use examples::Examples;
 
@@ -91,7 +91,7 @@ fn pages(edition: &Edition) -> io::Result<Vec<Page>> {
         ),
         mount_helper::page(edition, &examples),
     ];
-    let mut all = arguments::command().disable_help_subcommand(true);
+    let mut all = environment::described().disable_help_subcommand(true);
     all.build();
     commands(&all, &mut |path, command| {
         pages.push(command_page(edition, &examples, path, command)?);

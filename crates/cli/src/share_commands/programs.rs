@@ -3,12 +3,12 @@
 use anyhow::Result;
 
 use super::arguments::CompletionArguments;
-use crate::arguments;
+use crate::environment;
 
 /// Prints a shell's completions.
 pub(crate) fn completion(wanted: &CompletionArguments) -> Result<()> {
     let mut text = Vec::new();
-    clap_complete::generate(wanted.shell, &mut arguments::command(), "steadfast", &mut text);
+    clap_complete::generate(wanted.shell, &mut environment::described(), "steadfast", &mut text);
     super::print(&String::from_utf8_lossy(&text))
 }
 
@@ -21,7 +21,7 @@ mod tests {
         for shell in ["bash", "zsh", "fish"] {
             let shell: clap_complete::Shell = shell.parse().expect("a shell");
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut arguments::command(), "steadfast", &mut text);
+            clap_complete::generate(shell, &mut environment::described(), "steadfast", &mut text);
             let text = String::from_utf8(text).expect("UTF-8");
             assert!(text.contains("rollback") && text.contains("draining"), "{shell}");
         }

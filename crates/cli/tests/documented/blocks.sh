@@ -6,13 +6,15 @@ block() {
     local status=0
     echo "== $1"
     case $2 in
-    # What has findings tells them by its exit status; 3 and more is a failure.
+    # What has findings tells them by its exit status; 3 and more is a failure, and so is wrong usage.
     sh)
         bash -xeuo pipefail "$3" </dev/null || status=$?
         ;;
     findings)
-        bash -xeuo pipefail "$3" </dev/null || status=$?
+        bash -xeuo pipefail "$3" </dev/null 2>/tmp/told || status=$?
+        cat /tmp/told >&2
         [ "$status" -gt 2 ] || status=0
+        ! grep -q '^Usage: ' /tmp/told || status=2
         ;;
     # Each line is interrupted after a while, unless it ends before.
     endless)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A machine for one page of the documentation, made of the namespaces that this runs in: the host's programs, which
-# cannot be written, and everything else new. Then the page's commands are run on it.
+# A machine for one page of the documentation, made of the namespaces that this runs in: the host's programs and kernel,
+# which cannot be changed, and everything else new. Then the page's commands are run on it.
 #
 # Arguments: where its root is to be, a directory for its disks, the program, the page's commands, the repository.
 set -euo pipefail
@@ -24,9 +24,19 @@ mount --bind "$program" usr/local/bin/steadfast
 
 mkdir dev proc sys etc home mnt repository root run
 mkdir -m 1777 tmp
-mount --rbind /dev dev
+mount -t tmpfs -o mode=755 dev dev
+mkdir dev/shm dev/pts
+ln -s /proc/self/fd dev/fd
+for name in null zero full random urandom tty fuse; do
+    touch "dev/$name"
+    mount --bind "/dev/$name" "dev/$name"
+done
 mount -t proc proc proc
-mount -t sysfs sysfs sys
+# Settings of the network are this machine's own, the others are the host's.
+mount --bind proc/sys proc/sys
+mount --bind proc/sys/net proc/sys/net
+mount -o remount,bind,ro proc/sys
+mount -t sysfs -o ro sysfs sys
 mount --bind "$repository" repository
 mount -o remount,bind,ro repository
 cp -r "$commands" commands
@@ -84,6 +94,8 @@ exec serve
 END
 chmod 755 usr/local/sbin/serve usr/local/sbin/systemctl
 
+# A status that tells of a failure is one.
+echo fail >root/.curlrc
 export HOME=/root LC_ALL=C.UTF-8
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 exec chroot . /bin/bash -c 'cd /root && exec bash /commands/page.sh'

@@ -49,6 +49,12 @@ fn manual() -> BTreeMap<String, String> {
     place.path().read_dir().unwrap().map(read).collect()
 }
 
+/// Whether a text has an option, and not as the beginning of another one.
+fn has_word(text: &str, option: &str) -> bool {
+    let goes_on = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    text.match_indices(option).any(|(at, _)| !text[at + option.len()..].starts_with(goes_on))
+}
+
 /// What is wrong with a command by what can be told without running it.
 fn mistake(command: &str, manual: &BTreeMap<String, String>) -> Option<String> {
     let words: Vec<&str> = command
@@ -83,7 +89,7 @@ fn mistake(command: &str, manual: &BTreeMap<String, String>) -> Option<String> {
     let options = words.iter().filter(|word| word.starts_with("--"));
     options
         .map(|option| option.trim_end_matches(['.', ',']))
-        .find(|option| !pages.iter().any(|text| text.contains(option)))
+        .find(|option| !pages.iter().any(|text| has_word(text, option)))
         .map(|option| format!("{page} has no {option}"))
 }
 
@@ -104,7 +110,7 @@ fn each_command_is_one_that_there_is() {
     }
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     assert!(count > 120, "{count}");
-    for wrong in ["steadfast shares", "steadfast share add --wrong", "cargo xtask wrong"] {
+    for wrong in ["steadfast shares", "steadfast share add --clien", "cargo xtask wrong"] {
         assert!(mistake(wrong, &manual).is_some(), "{wrong}");
     }
 }
@@ -135,7 +141,7 @@ fn what_is_told_to_be_typed_works() {
     };
     let pages = pages();
     let wanted: Vec<&Page> = pages.iter().filter(is_wanted).collect();
-    assert!(wanted.len() > 5 || only.is_some(), "{}", wanted.len());
+    assert!(wanted.len() > 5 || only.is_some() && wanted.len() == 1, "{} pages", wanted.len());
     let next = std::sync::atomic::AtomicUsize::new(0);
     let work = || {
         let mut failures = Vec::new();

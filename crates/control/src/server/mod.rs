@@ -73,7 +73,8 @@ pub struct ControlOptions {
     pub public_socket: Option<PathBuf>,
     /// Where to listen for those who have the token. It is not encrypted: for loopback.
     pub listen: Option<SocketAddr>,
-    /// Where to listen for monitoring, which gets metrics and nothing else. It is not encrypted.
+    /// Where to listen for monitoring, which gets metrics, and without the token whether the server is ready. It is not
+    /// encrypted.
     pub metrics: Option<MetricsOptions>,
 }
 

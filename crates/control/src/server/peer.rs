@@ -24,7 +24,7 @@ pub struct Peer {
     may_change: bool,
     /// What he has to send with each request.
     token: Option<Arc<str>>,
-    /// Whether he is served metrics and nothing else.
+    /// Whether he is at the place for monitoring, where there is little else.
     is_scraper: bool,
 }
 
@@ -68,7 +68,7 @@ impl Peer {
         self.may_change
     }
 
-    /// Whether he is served metrics and nothing else.
+    /// Whether he is at the place for monitoring, where there is little else.
     pub(super) fn is_scraper(&self) -> bool {
         self.is_scraper
     }

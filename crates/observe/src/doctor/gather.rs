@@ -17,6 +17,7 @@ use steadfast_control::clients::ClientsReport;
 use steadfast_control::intent_log::LogReport;
 use steadfast_control::statistics::Statistics;
 use steadfast_control::{AskError, Client, Patience};
+use steadfast_sys::block_device::sysfs_below;
 use steadfast_sys::clock;
 use steadfast_sys::netlink::{self, TcpState};
 
@@ -400,7 +401,7 @@ fn log_device(machine: &Machine, path: &str) -> Option<LogDevice> {
     let mounts = machine.read("/proc/self/mountinfo").unwrap_or_default();
     let file_system = host::mounted(&mounts, &number).map(|one| one.kind).unwrap_or_default();
     // The link leads to the disk or its partition.
-    let link = std::fs::canonicalize(machine.path(&format!("/sys/dev/block/{number}"))).ok();
+    let link = sysfs_below(&machine.path("/sys"), device).canonicalize().ok();
     let whole = link.map(|link| {
         let is_partition = link.join("partition").exists();
         if is_partition { link.parent().map(PathBuf::from).unwrap_or(link) } else { link }
