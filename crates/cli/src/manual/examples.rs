@@ -167,7 +167,8 @@ mod tests {
                 // Those of mount(8), and lines of fstab(5).
                 if section.command == "mount.steadfast" {
                     let options = words.iter().skip_while(|word| *word != "-o").nth(1);
-                    let field = line.contains(" steadfast ").then(|| words.get(3)).flatten();
+                    let is_of_fstab = first != Some("mount") && line.contains(" steadfast ");
+                    let field = is_of_fstab.then(|| words.get(3)).flatten();
                     for options in options.into_iter().chain(field.filter(|_| options.is_none())) {
                         Options::parse(options).unwrap_or_else(|error| panic!("{line}: {error}"));
                         count += 1;
