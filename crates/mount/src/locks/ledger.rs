@@ -19,7 +19,8 @@ use steadfast_client::{ClientError, FileHandle, Identity, RpcConnection, reserve
 
 /// The beginning of the file and each entry have so many bytes, and end with zeros.
 const ENTRY_BYTES: usize = 1024;
-/// Entries that are noted at most. Owners beyond that have locks, and nobody frees them for a dead mount.
+/// Entries that are noted at most. Owners beyond that have locks, which nobody frees for a dead mount, unless its server
+/// goes by its name.
 const ENTRIES_MAX: usize = 65_536;
 /// How long each call may take.
 const STEP: Duration = Duration::from_secs(5);

@@ -78,7 +78,9 @@ impl Locks {
                 // What an earlier restart has taken has still to be reclaimed.
                 let known = of.reclaim.and_then(|reclaim| reclaim.has_restarted);
                 if has_restarted == Some(false) && of.reclaim.is_none() {
-                    unsure.iter().for_each(|held| file.unsure.set(*owner, held.span, None));
+                    for held in &unsure {
+                        file.unsure.set(*owner, held.span, None);
+                    }
                 } else if has_restarted != Some(false) {
                     let has_restarted = if known == Some(true) { known } else { has_restarted };
                     of.reclaim = Some(Reclaim { has_restarted, since: now, due: now });

@@ -189,3 +189,83 @@ fn an_owner_who_cannot_be_freed_keeps_no_other_one() {
     assert_eq!(rig.manager.count(), 0);
     rig.locks.close();
 }
+
+/// Numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Whether nothing is to be done, and the server has what the table has.
+fn is_settled(rig: &Rig) -> bool {
+    let state = rig.locks.state.lock();
+    let mut expected = Table::default();
+    for file in state.files.values() {
+        let is_idle = |of: &OwnerOfFile| {
+            !of.is_busy && of.queue.is_empty() && of.doubt.is_none() && of.reclaim.is_none()
+        };
+        if !file.owners.values().all(is_idle) {
+            return false;
+        }
+        for (owner, of) in &file.owners {
+            for held in file.table.of(*owner) {
+                let number = Owner(u64::from(of.remote.number));
+                expected.set(number, held.span, Some(held.kind));
+            }
+        }
+    }
+    expected == rig.manager.known.lock().table
+}
+
+/// Owners lock and unlock, some are killed meanwhile, and the server loses connections, executes calls late, and refuses
+/// some for a while.
+#[test]
+fn the_server_has_in_the_end_what_the_table_has() {
+    let rig = Rig::new();
+    thread::scope(|scope| {
+        for owner in 10..14 {
+            let rig = &rig;
+            scope.spawn(move || {
+                let mut dice = Dice(owner * 0x9e37_79b9_7f4a_7c15);
+                for _ in 0..20 {
+                    match dice.below(8) {
+                        0 => rig.manager.cut(),
+                        1 => {
+                            let late = Duration::from_millis(dice.below(1000));
+                            rig.manager.known.lock().is_next_late = Some(late);
+                        }
+                        2 => rig.manager.known.lock().unlocks_too_early = 1,
+                        _ => {}
+                    }
+                    let what = match dice.below(3) {
+                        0 => What::Unlock { is_safe: None },
+                        _ => What::Lock {
+                            kind: if dice.below(2) == 0 { Kind::Read } else { Kind::Write },
+                            waits: false,
+                            granted: Arc::new(|| {}),
+                        },
+                    };
+                    let pid = if dice.below(3) == 0 { DEAD } else { 0 };
+                    let first = dice.below(6) * 5;
+                    let span = Span { first, last: first + dice.below(10) };
+                    let outcome = told(&rig.ask_there(owner, what, pid, span));
+                    let expected = [Ok(()), Err(Errno::EAGAIN), Err(Errno::EINTR)];
+                    assert!(expected.contains(&outcome), "{outcome:?}");
+                }
+            });
+        }
+    });
+    rig.await_that("the server has what the table has", is_settled);
+    for owner in 10..14 {
+        assert_eq!(told(&rig.unlock(owner, 0)), Ok(()));
+    }
+    rig.await_that("nobody is known any more", Rig::is_nobody_known);
+    assert_eq!((rig.manager.count(), rig.locks.told().lost), (0, 0));
+    rig.locks.close();
+}
