@@ -229,10 +229,10 @@ fn is_settled(rig: &Rig) -> bool {
 fn the_server_has_in_the_end_what_the_table_has() {
     let rig = Rig::new();
     thread::scope(|scope| {
-        for owner in 10..14 {
+        for owner in 10_u64..14 {
             let rig = &rig;
             scope.spawn(move || {
-                let mut dice = Dice(owner * 0x9e37_79b9_7f4a_7c15);
+                let mut dice = Dice(owner.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 for _ in 0..20 {
                     match dice.below(8) {
                         0 => rig.manager.cut(),
@@ -262,7 +262,7 @@ fn the_server_has_in_the_end_what_the_table_has() {
         }
     });
     rig.await_that("the server has what the table has", is_settled);
-    for owner in 10..14 {
+    for owner in 10_u64..14 {
         assert_eq!(told(&rig.unlock(owner, 0)), Ok(()));
     }
     rig.await_that("nobody is known any more", Rig::is_nobody_known);
