@@ -223,6 +223,29 @@ fn what_was_written_under_a_lock_is_seen_by_the_next_one() {
     assert_eq!(text.lines().count(), 20, "{text}");
 }
 
+/// A lock ends with a descriptor that cannot write, and another one of the process has written.
+#[test]
+fn what_another_descriptor_has_written_is_sent_before_a_lock_ends() {
+    let Some(_turn) = turn() else { return };
+    let site = Site::new();
+    let path = site.one.path("file");
+    let two = open(&site.two.path("file"));
+    let at_server = || fs::read_to_string(site.place.share.join("file")).unwrap();
+    let writer = open(&path);
+    lock(&writer, "fcntl", FlockOperation::NonBlockingLockExclusive).unwrap();
+    writer.write_all_at(b"1111", 0).unwrap();
+    drop(File::open(&path).unwrap());
+    lock_soon(&two, "fcntl");
+    assert_eq!(at_server(), "1111");
+    unlock(&two, "fcntl");
+    let reader = File::open(&path).unwrap();
+    lock(&reader, "flock", FlockOperation::NonBlockingLockExclusive).unwrap();
+    writer.write_all_at(b"2222", 0).unwrap();
+    drop(reader);
+    lock_soon(&two, "flock");
+    assert_eq!(at_server(), "2222");
+}
+
 #[test]
 fn who_is_killed_leaves_no_lock() {
     let Some(_turn) = turn() else { return };

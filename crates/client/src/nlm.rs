@@ -172,7 +172,8 @@ pub fn lock(
         exclusive: how.is_exclusive,
         lock: lock.wire(),
         reclaim: how.is_reclaim,
-        // Of a client without a monitor: its locks are freed by its name.
+        // Of a client without a monitor. Steadfast frees its locks by its name; other servers may do so only when its
+        // host's monitor tells them of a restart.
         state: 0,
     };
     let procedure = if how.is_unmonitored { NM_LOCK } else { LOCK };

@@ -425,6 +425,11 @@ impl WriteBack {
         }
     }
 
+    /// Whether the server answers, as far as that is known.
+    pub(crate) fn is_server_there(&self) -> bool {
+        !self.server.link.is_silent_for(EXITING_WAITS)
+    }
+
     /// The file is not open any more. What the journal has may become stable on the server later.
     pub(crate) fn let_go(&self, node: &Arc<Node>) {
         if self.kept_by().is_none() || node.data.is_unsent() {

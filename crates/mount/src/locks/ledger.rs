@@ -14,15 +14,18 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, MemfdFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use steadfast_client::nlm::{self, Lock};
+use steadfast_client::nlm::{self, Lock, NlmStat};
 use steadfast_client::{ClientError, FileHandle, Identity, RpcConnection, reserved};
 
 /// The beginning of the file and each entry have so many bytes, and end with zeros.
 const ENTRY_BYTES: usize = 1024;
-/// Entries that are noted at most. Owners beyond that have locks, and nobody frees them for a dead mount.
+/// Entries that are noted at most. Owners beyond that have locks, which nobody frees for a dead mount, unless its server
+/// goes by its name.
 const ENTRIES_MAX: usize = 65_536;
 /// How long each call may take.
 const STEP: Duration = Duration::from_secs(5);
+/// After so many owners, one after the other, for whom the server did not answer, the others are left for later.
+const FAILURES_MAX: u32 = 3;
 /// A file whose server has not answered for so long is given up.
 const OLD: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A name that the file has before it is locked, and one that it has then.
@@ -102,12 +105,12 @@ impl Ledger {
         self.file.try_clone()
     }
 
-    /// Notes where locks are asked for, so that it is known after a crash of the host, too.
-    pub(crate) fn begin(&self, header: &Header) -> io::Result<()> {
+    /// Notes where locks are asked for. So that it is known after a crash of the host, too, it has to be synced.
+    pub(crate) fn begin(&self, header: &Header) -> io::Result<Unsynced> {
         put(&self.file, 0, header)?;
-        let Some(path) = &self.path else { return Ok(()) };
-        self.file.sync_data()?;
-        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+        let directory = self.path.as_ref().and_then(|path| path.parent());
+        let directory = directory.map(Path::to_owned);
+        Ok(Unsynced { file: self.file.try_clone()?, directory })
     }
 
     /// Notes an entry; its place, if there is one.
@@ -125,6 +128,13 @@ impl Ledger {
         Some(place)
     }
 
+    /// Notes another entry at the place of an old one.
+    pub(crate) fn note_again(&mut self, place: usize, entry: &Entry) {
+        if let Err(error) = put(&self.file, place + 1, entry) {
+            tracing::warn!(%error, "a lock is not noted: if this process is killed, the server keeps it");
+        }
+    }
+
     /// The entry has no locks any more.
     pub(crate) fn clear(&mut self, place: usize) {
         if let Err(error) = self.file.write_all_at(&[0; ENTRY_BYTES], at(place + 1)) {
@@ -140,6 +150,23 @@ impl Ledger {
         if let Some(path) = &self.path {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// What is not on the disk yet.
+#[derive(Debug)]
+pub(crate) struct Unsynced {
+    file: File,
+    /// `None`: the file is in memory alone.
+    directory: Option<PathBuf>,
+}
+
+impl Unsynced {
+    /// Waits until it is.
+    pub(crate) fn sync(self) -> io::Result<()> {
+        let Some(directory) = self.directory else { return Ok(()) };
+        self.file.sync_data()?;
+        File::open(directory)?.sync_all()
     }
 }
 
@@ -234,40 +261,71 @@ fn is_old(file: &File) -> bool {
 
 /// Frees what a mount may have locked; how many owners there were. Its process is dead. If the host may have crashed,
 /// entries may be missing.
+///
+/// # Errors
+/// The first one, after all owners were tried, or after the server was not reached a few times.
 pub(crate) fn free(file: &File, may_lack_entries: bool) -> Result<usize, ClientError> {
     let Some(header) = read::<Header>(file, 0)? else { return Ok(0) };
     let entries = file.metadata()?.len().div_ceil(ENTRY_BYTES as u64);
     let entries = (entries as usize).min(ENTRIES_MAX + 1);
     let mut connection = None;
-    let mut count = 0;
+    let (mut count, mut failures, mut first_error) = (0, 0, None);
     for index in 1..entries {
         let Some(entry) = read::<Entry>(file, index)? else { continue };
         let Some(handle) = entry.handle() else { continue };
-        let connection = match &mut connection {
-            Some(connection) => connection,
-            none => none.insert(connect(&header)?),
-        };
-        let identity = Identity::Sys { uid: entry.uid, gid: entry.gid, gids: entry.gids };
-        let owner = owner_name(entry.number, &header.caller_name);
-        let lock = Lock {
-            caller_name: header.caller_name.as_bytes(),
-            file: &handle,
-            owner: &owner,
-            number: entry.number,
-            offset: 0,
-            length: 0,
-        };
-        nlm::unlock(connection, &identity, &lock)?;
-        count += 1;
+        match free_owner(&mut connection, &header, &entry, &handle) {
+            Ok(()) => {
+                count += 1;
+                failures = 0;
+            }
+            Err(error) => {
+                if !matches!(error, ClientError::Accepted(_) | ClientError::Denied(_)) {
+                    connection = None;
+                    failures += 1;
+                }
+                let error = first_error.get_or_insert(error);
+                tracing::debug!(%error, owner = entry.number, "an owner's locks are not freed");
+                if failures >= FAILURES_MAX {
+                    break;
+                }
+            }
+        }
     }
-    if header.goes_by_name && may_lack_entries {
-        let mut connection = match connection {
-            Some(connection) => connection,
-            None => connect(&header)?,
-        };
-        nlm::free_all(&mut connection, &Identity::None, header.caller_name.as_bytes())?;
+    if header.goes_by_name && may_lack_entries && failures < FAILURES_MAX {
+        let freed = connection.map_or_else(|| connect(&header), Ok).and_then(|mut connection| {
+            nlm::free_all(&mut connection, &Identity::None, header.caller_name.as_bytes())
+        });
+        first_error = first_error.or(freed.err());
     }
-    Ok(count)
+    first_error.map_or(Ok(count), Err)
+}
+
+fn free_owner(
+    connection: &mut Option<RpcConnection>,
+    header: &Header,
+    entry: &Entry,
+    handle: &FileHandle,
+) -> Result<(), ClientError> {
+    let connection = match connection {
+        Some(connection) => connection,
+        none => none.insert(connect(header)?),
+    };
+    let identity = Identity::Sys { uid: entry.uid, gid: entry.gid, gids: entry.gids.clone() };
+    let owner = owner_name(entry.number, &header.caller_name);
+    let lock = Lock {
+        caller_name: header.caller_name.as_bytes(),
+        file: handle,
+        owner: &owner,
+        number: entry.number,
+        offset: 0,
+        length: 0,
+    };
+    match nlm::unlock(connection, &identity, &lock)? {
+        NlmStat::DeniedGracePeriod => {
+            Err(io::Error::other("the server is in its grace period").into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn connect(header: &Header) -> Result<RpcConnection, ClientError> {
@@ -294,7 +352,7 @@ mod tests {
             caller_name: "host-1".to_owned(),
             goes_by_name: false,
         };
-        ledger.begin(&header).unwrap();
+        ledger.begin(&header).unwrap().sync().unwrap();
         let identity = Identity::Sys { uid: u32::MAX, gid: 2, gids: vec![u32::MAX; 16] };
         let handle = FileHandle((0..64).collect());
         let entry = |number| Entry::new(&identity, &handle, number);

@@ -3,14 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use steadfast_client::nlm::{self, How, Lock, NlmStat, Tested};
 use steadfast_client::{ClientError, FileHandle, Identity, RpcConnection, rpcbind};
 
-use super::ledger::{Entry, Header, Ledger, owner_name};
+use super::ledger::{Entry, Header, Ledger, Unsynced, owner_name};
 use super::table::{Kind, Span};
 use crate::options::Options;
 use crate::server::Server;
@@ -28,14 +28,18 @@ const AWAY: Duration = Duration::from_secs(5);
 
 /// Owners of whom it is tried whether they may ask for the write verifier.
 const ASKED_MAX: usize = 8;
+/// How often rpcbind may be silent, while NFS answers, until the server counts as one without a lock manager.
+const SILENCES_MAX: u32 = 3;
+/// How often a lock is asked for again since it is not sure at which connection it was granted.
+const SURE_MAX: u32 = 3;
 
-/// Notes that the connection was made again.
+/// How often the connection was made again. Before a call is sent over it, it is counted.
 #[derive(Debug, Default)]
-pub(super) struct Reconnections(AtomicBool);
+pub(super) struct Reconnections(AtomicU64);
 
 impl Greeter for Reconnections {
     fn greet(&self, _: RpcConnection) -> Result<(), ClientError> {
-        self.0.store(true, Ordering::Release);
+        self.0.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 }
@@ -57,9 +61,41 @@ pub(super) enum Unanswered {
     /// There is none.
     #[error("the server has no lock manager (NLM 4 over TCP)")]
     NotServed,
+    /// It was not executed: the server refuses calls of this kind or of this user.
+    #[error("{0}")]
+    Refused(ClientError),
     /// It may have been executed.
     #[error("{0}")]
     InDoubt(ClientError),
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) stat: Result<NlmStat, Unanswered>,
+    /// How often the connection had been made again when the call was sent. A lock was granted at that connection, or
+    /// at a later one.
+    pub(super) generation: u64,
+    /// It was sent more than once: a sending of before may be executed late.
+    pub(super) is_repeated: bool,
+}
+
+impl Told {
+    /// The server may execute the call at any time.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.is_repeated || matches!(self.stat, Err(Unanswered::InDoubt(_)))
+    }
+}
+
+/// Whether the server has restarted since the first lock was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Restart {
+    Yes,
+    No,
+    /// None of those who have locks may ask, or nobody knows how it was before.
+    Unknown,
+    /// It did not answer: it is to be asked again.
+    Unanswered,
 }
 
 /// What is known of the lock manager.
@@ -74,6 +110,7 @@ struct Found {
     asked: usize,
     /// The server keeps locks over a restart, and frees them by the client's name.
     is_steadfast: bool,
+    /// That is known.
     is_begun: bool,
     is_closed: bool,
 }
@@ -90,6 +127,10 @@ pub(super) struct Lockd {
     pub(super) ledger: Mutex<Ledger>,
     reconnections: Arc<Reconnections>,
     found: Mutex<Found>,
+    /// Held by who looks for it, which may take long.
+    finding: Mutex<()>,
+    /// How often rpcbind was silent, one time after the other.
+    silences: AtomicU32,
 }
 
 impl Lockd {
@@ -115,6 +156,8 @@ impl Lockd {
             ledger: Mutex::new(ledger),
             reconnections: Arc::default(),
             found: Mutex::default(),
+            finding: Mutex::default(),
+            silences: AtomicU32::new(0),
         })
     }
 
@@ -122,6 +165,12 @@ impl Lockd {
     pub(super) fn note(&self, remote: &Remote) -> Option<usize> {
         let entry = Entry::new(&remote.identity, &remote.handle, remote.number);
         self.ledger.lock().note(&entry)
+    }
+
+    /// Notes an owner anew at its place.
+    pub(super) fn note_again(&self, place: usize, remote: &Remote) {
+        let entry = Entry::new(&remote.identity, &remote.handle, remote.number);
+        self.ledger.lock().note_again(place, &entry);
     }
 
     fn lock_of<'a>(&'a self, remote: &'a Remote, owner: &'a [u8], span: Span) -> Lock<'a> {
@@ -137,38 +186,44 @@ impl Lockd {
     }
 
     /// LOCK, which does not wait for other owners.
-    pub(super) fn lock(
-        &self,
-        remote: &Remote,
-        span: Span,
-        kind: Kind,
-        is_reclaim: bool,
-    ) -> Result<NlmStat, Unanswered> {
+    pub(super) fn lock(&self, remote: &Remote, span: Span, kind: Kind, is_reclaim: bool) -> Told {
         let owner = owner_name(remote.number, &self.name);
         let lock = self.lock_of(remote, &owner, span);
         let is_exclusive = kind == Kind::Write;
         let mut is_unmonitored = self.found.lock().is_unmonitored;
+        let (mut is_repeated, mut times_granted) = (false, 0);
         loop {
             let how = How { is_exclusive, is_reclaim, is_unmonitored };
-            let stat = self.call(None, |caller| nlm::lock(caller, &remote.identity, &lock, how))?;
-            if stat != NlmStat::DeniedNoLocks || is_unmonitored {
-                if stat == NlmStat::Granted && is_unmonitored {
-                    self.found.lock().is_unmonitored = true;
+            let mut told =
+                self.call(None, |caller| nlm::lock(caller, &remote.identity, &lock, how));
+            let is_sure = !told.is_repeated && told.generation == self.generation();
+            is_repeated |= told.is_repeated;
+            told.is_repeated = is_repeated;
+            match &told.stat {
+                Ok(NlmStat::DeniedNoLocks) if !is_unmonitored => {
+                    // A server whose monitor does not run gives locks to clients that want none.
+                    is_unmonitored = true;
+                    continue;
                 }
-                return Ok(stat);
+                Ok(NlmStat::Granted) => {
+                    if is_unmonitored {
+                        self.found.lock().is_unmonitored = true;
+                    }
+                    times_granted += 1;
+                    // The server may have restarted after it has granted it. Who has a lock gets it once more.
+                    if !is_sure && times_granted < SURE_MAX {
+                        continue;
+                    }
+                }
+                // It was granted, and now nobody knows.
+                _ => told.is_repeated |= times_granted > 0,
             }
-            // A server whose monitor does not run gives locks to clients that want none.
-            is_unmonitored = true;
+            return told;
         }
     }
 
     /// UNLOCK.
-    pub(super) fn unlock(
-        &self,
-        remote: &Remote,
-        span: Span,
-        until: Option<Instant>,
-    ) -> Result<NlmStat, Unanswered> {
+    pub(super) fn unlock(&self, remote: &Remote, span: Span, until: Option<Instant>) -> Told {
         let owner = owner_name(remote.number, &self.name);
         let lock = self.lock_of(remote, &owner, span);
         self.call(until, |caller| nlm::unlock(caller, &remote.identity, &lock))
@@ -184,83 +239,149 @@ impl Lockd {
     ) -> Result<Tested, Unanswered> {
         let owner = owner_name(remote.number, &self.name);
         let lock = self.lock_of(remote, &owner, span);
-        let link = self.link()?;
         let patience = self.server.patience(patience, Instant::now());
-        let mut caller = caller(link, patience);
+        let link = self.link(patience)?;
+        let mut caller = caller(link, patience, Repeats::default());
         nlm::test(&mut caller, &remote.identity, &lock, kind == Kind::Write).map_err(of_call)
     }
 
-    fn call<T>(
-        &self,
-        until: Option<Instant>,
-        call: impl FnOnce(&mut Caller) -> Result<T, ClientError>,
-    ) -> Result<T, Unanswered> {
-        let link = self.link()?;
-        let patience = self.server.patience(Patience { pid: 0, until }, Instant::now());
-        call(&mut caller(link, patience)).map_err(of_call)
+    /// Whether the server has the lock, as it tells somebody else. False if that is not known.
+    pub(super) fn has(&self, remote: &Remote, span: Span) -> bool {
+        // No owner has this number (see `State::number`).
+        let other = Remote { number: 0, ..remote.clone() };
+        let patience = Patience { pid: 0, until: Some(Instant::now() + STEP) };
+        match self.test(&other, span, Kind::Write, patience) {
+            Ok(Tested::Held(holder)) => holder.owner == owner_name(remote.number, &self.name),
+            _ => false,
+        }
     }
 
-    fn link(&self) -> Result<Arc<Link>, Unanswered> {
+    fn call(
+        &self,
+        until: Option<Instant>,
+        call: impl FnOnce(&mut Caller) -> Result<NlmStat, ClientError>,
+    ) -> Told {
+        let patience = self.server.patience(Patience { pid: 0, until }, Instant::now());
+        // Before the connection is chosen: a later one is counted then.
+        let generation = self.generation();
+        let link = self.link(patience);
+        let repeats = Repeats::default();
+        let stat = link
+            .and_then(|link| call(&mut caller(link, patience, repeats.clone())).map_err(of_call));
+        Told { stat, generation, is_repeated: repeats.is_noted() }
+    }
+
+    /// The connection, which is made if there is none.
+    fn link(&self, patience: Patience) -> Result<Arc<Link>, Unanswered> {
+        let known = || {
+            let found = self.found.lock();
+            if found.is_closed {
+                return Some(Err(Unanswered::NotSent(ClientError::Closed)));
+            }
+            found.link.clone().map(Ok)
+        };
+        if let Some(known) = known() {
+            return known;
+        }
+        let since = Instant::now();
+        let _finding = loop {
+            if let Some(finding) = self.finding.try_lock_for(patience.nap()) {
+                break finding;
+            }
+            if let Some(error) = patience.end(since) {
+                return Err(Unanswered::NotSent(error));
+            }
+        };
+        if let Some(known) = known() {
+            return known;
+        }
+        let link = self.open(self.find(patience.until)?)?;
         let mut found = self.found.lock();
         if found.is_closed {
+            link.close();
             return Err(Unanswered::NotSent(ClientError::Closed));
         }
-        if let Some(link) = &found.link {
-            return Ok(Arc::clone(link));
-        }
-        let address = self.find()?;
-        let link = self.open(address, &mut found)?;
         found.link = Some(Arc::clone(&link));
         Ok(link)
     }
 
-    fn open(&self, address: SocketAddr, found: &mut Found) -> Result<Arc<Link>, Unanswered> {
+    /// Connects, and notes where. For who holds `finding`.
+    fn open(&self, address: SocketAddr) -> Result<Arc<Link>, Unanswered> {
         let link = Link::open(address, self.from_reserved_port, self.timeout, 1);
         let link = link.map_err(Unanswered::NotSent)?;
         link.greet_with(Arc::clone(&self.reconnections) as Arc<dyn Greeter>);
-        if !found.is_begun {
-            let patience = Patience { pid: 0, until: Some(Instant::now() + STEP) };
-            let identity = Identity::None;
-            let status = self
-                .server
-                .call(&identity, patience, |nfs| nfs.recovery_status(&self.root).map(drop));
-            // Only Steadfast has the program. It may refuse the caller.
-            found.is_steadfast = matches!(status, Ok(()) | Err(ClientError::Failed(_)));
-            found.is_begun = true;
-        }
         let header = Header {
             server: address,
             from_reserved_port: self.from_reserved_port,
             caller_name: self.name.clone(),
-            goes_by_name: found.is_steadfast,
+            goes_by_name: self.is_steadfast() == Some(true),
         };
-        if let Err(error) = self.ledger.lock().begin(&header) {
+        let begun = self.ledger.lock().begin(&header);
+        // The disk is waited for while others note owners.
+        if let Err(error) = begun.and_then(Unsynced::sync) {
             tracing::warn!(%error, "locks are not noted: after a crash the server keeps them");
         }
         Ok(link)
     }
 
+    /// Whether the server is Steadfast: it keeps locks over a restart, and frees them by the client's name. `None` if it
+    /// does not answer.
+    pub(super) fn is_steadfast(&self) -> Option<bool> {
+        {
+            let found = self.found.lock();
+            if found.is_begun {
+                return Some(found.is_steadfast);
+            }
+        }
+        let patience = Patience { pid: 0, until: Some(Instant::now() + STEP) };
+        let status = self
+            .server
+            .call(&Identity::None, patience, |nfs| nfs.recovery_status(&self.root).map(drop));
+        // Only Steadfast has the program. It may refuse the caller.
+        let is_steadfast = match status {
+            Ok(()) | Err(ClientError::Failed(_)) => true,
+            Err(error) if is_refusal(&error) => false,
+            Err(_) => return None,
+        };
+        let mut found = self.found.lock();
+        (found.is_steadfast, found.is_begun) = (is_steadfast, true);
+        Some(is_steadfast)
+    }
+
     /// Where NLM is: at the port that was named, at that of NFS, or where rpcbind says.
-    fn find(&self) -> Result<SocketAddr, Unanswered> {
+    fn find(&self, until: Option<Instant>) -> Result<SocketAddr, Unanswered> {
         let nfs = self.server.link.server();
         if let Some(port) = self.port {
             return Ok(SocketAddr::new(nfs.ip(), port));
         }
-        let connection = RpcConnection::connect(nfs, STEP);
-        match connection.and_then(|mut connection| nlm::null(&mut connection)) {
+        let step = || {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            left.map_or(STEP, |left| left.clamp(Duration::from_millis(1), STEP))
+        };
+        let mut connection = RpcConnection::connect(nfs, step()).map_err(Unanswered::NotSent)?;
+        match nlm::null(&mut connection) {
             Ok(()) => return Ok(nfs),
-            Err(error) if error.is_unavailable() => {}
-            Err(ClientError::Denied(_) | ClientError::Accepted(_)) => {}
+            Err(error) if is_refusal(&error) => {}
+            // So do some servers with calls of programs that they do not have.
+            Err(ClientError::Closed) => {}
+            Err(ClientError::Io(error)) if is_closed(&error) => {}
             Err(error) => return Err(Unanswered::NotSent(error)),
         }
         let rpcbind = SocketAddr::new(nfs.ip(), RPCBIND_PORT);
-        let asked = RpcConnection::connect(rpcbind, STEP)
+        let asked = RpcConnection::connect(rpcbind, step())
             .and_then(|mut connection| rpcbind::port(&mut connection, nlm::NLM, VERSION, false));
         match asked {
-            Ok(Some(port)) => Ok(SocketAddr::new(nfs.ip(), port)),
+            Ok(Some(port)) => {
+                self.silences.store(0, Ordering::Relaxed);
+                Ok(SocketAddr::new(nfs.ip(), port))
+            }
             Ok(None) => Err(Unanswered::NotServed),
             Err(ClientError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 // NFS answers, and rpcbind does not run.
+                Err(Unanswered::NotServed)
+            }
+            // NFS answers, and a packet filter may be before rpcbind.
+            Err(_) if self.silences.fetch_add(1, Ordering::Relaxed) + 1 >= SILENCES_MAX => {
                 Err(Unanswered::NotServed)
             }
             Err(error) => Err(Unanswered::NotSent(error)),
@@ -270,8 +391,7 @@ impl Lockd {
     /// Looks for it elsewhere if it has been away for a while.
     pub(super) fn look(&self) {
         let away = || {
-            // Somebody who has it for long looks for it already.
-            let found = self.found.try_lock()?;
+            let found = self.found.lock();
             let link = found.link.as_ref().filter(|_| !found.is_closed)?;
             let connections = link.connections();
             let connection = connections.first().filter(|connection| !connection.is_up)?;
@@ -280,65 +400,90 @@ impl Lockd {
             (away_s >= AWAY.as_secs()).then(|| Arc::clone(link))
         };
         let Some(old) = away() else { return };
-        let Ok(address) = self.find() else { return };
+        // Somebody who has it for long looks for it already.
+        let Some(_finding) = self.finding.try_lock() else { return };
+        let Ok(address) = self.find(None) else { return };
         if address == old.server() {
             return;
         }
-        let mut found = self.found.lock();
-        let Ok(link) = self.open(address, &mut found) else { return };
-        found.link = Some(link);
-        self.reconnections.0.store(true, Ordering::Release);
+        let Ok(link) = self.open(address) else { return };
+        {
+            let mut found = self.found.lock();
+            let is_same = found.link.as_ref().is_some_and(|link| Arc::ptr_eq(link, &old));
+            if found.is_closed || !is_same {
+                link.close();
+                return;
+            }
+            // Before a call is sent over it.
+            self.reconnections.0.fetch_add(1, Ordering::AcqRel);
+            found.link = Some(link);
+        }
         // What waits for an answer is sent again over the new one.
         old.close();
     }
 
-    /// Whether the connection was made again since this was asked last.
-    pub(super) fn take_reconnection(&self) -> bool {
-        self.reconnections.0.swap(false, Ordering::AcqRel)
+    /// The connection ends as if the lock manager was elsewhere now.
+    #[cfg(test)]
+    pub(super) fn lose_link(&self) {
+        let link = self.found.lock().link.take();
+        self.reconnections.0.fetch_add(1, Ordering::AcqRel);
+        link.unwrap().close();
     }
 
-    /// Learns the server's write verifier before a first lock is asked for, to know a restart.
-    pub(super) fn learn_verifier(&self, remote: &Remote) {
+    /// How often the connection was made again.
+    pub(super) fn generation(&self) -> u64 {
+        self.reconnections.0.load(Ordering::Acquire)
+    }
+
+    /// Learns the server's write verifier before a first lock is asked for, to know a restart. Who has a write lock
+    /// may ask in all likelihood.
+    pub(super) fn learn_verifier(&self, remote: &Remote, kind: Kind) {
         {
             let mut found = self.found.lock();
-            if found.verifier.is_some() || found.asked >= ASKED_MAX {
+            if found.verifier.is_some() || found.asked >= ASKED_MAX && kind == Kind::Read {
                 return;
             }
             found.asked += 1;
         }
-        if let Some(verifier) = self.verifier(remote) {
+        if let Ok(verifier) = self.verifier(remote) {
             self.found.lock().verifier.get_or_insert(verifier);
         }
     }
 
-    /// Nothing is locked: a restart before now has taken nothing.
+    /// Nothing is locked, or asked for: a restart before now has taken nothing.
     pub(super) fn forget_verifier(&self) {
         let mut found = self.found.lock();
         (found.verifier, found.asked) = (None, 0);
     }
 
     /// Whether the server has restarted since the first lock was taken, by the word of the first of these owners who
-    /// may ask; `None` if nobody knows.
-    pub(super) fn has_restarted<'r>(
-        &self,
-        remotes: impl Iterator<Item = &'r Remote>,
-    ) -> Option<bool> {
-        let verifier = remotes.take(ASKED_MAX).find_map(|remote| self.verifier(remote))?;
-        let known = self.found.lock().verifier.replace(verifier)?;
-        Some(known != verifier)
+    /// may ask.
+    pub(super) fn has_restarted<'r>(&self, remotes: impl Iterator<Item = &'r Remote>) -> Restart {
+        for remote in remotes.take(ASKED_MAX) {
+            match self.verifier(remote) {
+                Ok(verifier) => {
+                    return match self.found.lock().verifier.replace(verifier) {
+                        None => Restart::Unknown,
+                        Some(known) if known == verifier => Restart::No,
+                        Some(_) => Restart::Yes,
+                    };
+                }
+                Err(ClientError::Failed(_)) => {}
+                Err(error) if is_refusal(&error) => {}
+                Err(_) => return Restart::Unanswered,
+            }
+        }
+        // One that is older than locks which are taken from now on would tell of a restart that took none of them.
+        self.found.lock().verifier = None;
+        Restart::Unknown
     }
 
     /// A COMMIT of one byte tells it, to whoever may write to the file.
-    fn verifier(&self, remote: &Remote) -> Option<[u8; 8]> {
+    fn verifier(&self, remote: &Remote) -> Result<[u8; 8], ClientError> {
         let patience = Patience { pid: 0, until: Some(Instant::now() + STEP) };
         let told =
             self.server.call(&remote.identity, patience, |nfs| nfs.commit(&remote.handle, 0, 1));
-        told.ok().map(|commit| commit.verifier)
-    }
-
-    /// Whether the server keeps locks over a restart.
-    pub(super) fn keeps_locks(&self) -> bool {
-        self.found.lock().is_steadfast
+        told.map(|commit| commit.verifier)
     }
 
     /// Ends the connection.
@@ -351,11 +496,27 @@ impl Lockd {
     }
 }
 
-fn of_call(error: ClientError) -> Unanswered {
-    if error.is_unavailable() { Unanswered::NotServed } else { Unanswered::InDoubt(error) }
+/// Whether the server has answered that it does not execute the call.
+fn is_refusal(error: &ClientError) -> bool {
+    matches!(error, ClientError::Denied(_) | ClientError::Accepted(_))
 }
 
-fn caller(link: Arc<Link>, patience: Patience) -> Caller {
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+fn of_call(error: ClientError) -> Unanswered {
+    if error.is_unavailable() {
+        Unanswered::NotServed
+    } else if is_refusal(&error) {
+        Unanswered::Refused(error)
+    } else {
+        Unanswered::InDoubt(error)
+    }
+}
+
+fn caller(link: Arc<Link>, patience: Patience, repeats: Repeats) -> Caller {
     let losses = link.losses();
-    Caller { link, patience, losses, is_of_recovery: false, repeats: Repeats::default() }
+    Caller { link, patience, losses, is_of_recovery: false, repeats }
 }

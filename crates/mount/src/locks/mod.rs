@@ -6,25 +6,29 @@
 //! which is answered once: by the task, or by the scheduler when a signal ends the wait. The task goes on then, and
 //! brings the server back to what the table says.
 //!
-//! For each owner of a file one task at a time talks to the server, so that the table ([`table`]) is what the server
-//! has. What may be locked is in the [`ledger`] before the server is asked, for whoever finds this process dead.
+//! Each owner of a file has a queue, and one task of it at a time talks to the server ([`queue`]). So the table
+//! ([`table`]) is what the server has, except for what is in doubt: a call that was not answered, or that was sent more
+//! than once, may be executed at any time. The owner keeps its number then, and a while later the server is told once
+//! more what the table says. What may be locked is in the [`ledger`] before the server is asked, for whoever finds this
+//! process dead.
 
 pub(crate) mod ledger;
 mod lockd;
+mod queue;
 mod reclaim;
 mod scheduler;
 pub(crate) mod table;
 mod task;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use steadfast_client::nlm::{NlmStat, Tested};
-use steadfast_client::{FileHandle, Identity};
+use steadfast_client::{ClientError, FileHandle, Identity};
 
 use crate::errors::Errno;
 use crate::node::Node;
@@ -42,7 +46,7 @@ const CALLERS: usize = 16;
 /// How long the server may take to free what is left when a mount ends.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// An owner of locks of a file.
+/// An owner of locks of a file. It is forgotten when it has none, nothing is asked for it, and nothing is in doubt.
 #[derive(Debug)]
 struct OwnerOfFile {
     remote: Remote,
@@ -52,10 +56,35 @@ struct OwnerOfFile {
     pid: u32,
     /// The open files by which it has asked.
     files: Vec<u64>,
+    /// What is asked for it, in order.
+    queue: VecDeque<Task>,
     /// A task talks to the server for it.
     is_busy: bool,
-    /// Tasks that are to bring the server back to what the table says.
-    mends: u32,
+    /// The queue goes on then, and not before: its first task waits for the server, or for data.
+    stalled: Option<Instant>,
+    doubt: Option<Doubt>,
+    reclaim: Option<Reclaim>,
+    /// Locks that have to be reclaimed may have been taken again in another way: that the server has them does not
+    /// tell that it had them all the time.
+    is_remade: bool,
+}
+
+/// Where the server may have what the table has not, or may not have what the table has.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    span: Span,
+    since: Instant,
+    /// When the server is told what the table says.
+    due: Instant,
+}
+
+/// Locks of an owner are to be reclaimed.
+#[derive(Clone, Copy, Debug)]
+struct Reclaim {
+    /// The server has restarted; `None`: nobody knows.
+    has_restarted: Option<bool>,
+    since: Instant,
+    due: Instant,
 }
 
 /// A file with locks, or for which somebody asks.
@@ -63,6 +92,9 @@ struct OwnerOfFile {
 struct LockedFile {
     node: Arc<Node>,
     table: Table,
+    /// Ranges that were locked before the connection was made again, and are not reclaimed yet. The kinds are the
+    /// table's.
+    unsure: Table,
     owners: HashMap<Owner, OwnerOfFile>,
 }
 
@@ -74,16 +106,32 @@ struct State {
     /// Those that are not answered, as far as the scheduler knows.
     tickets: Vec<Arc<Ticket>>,
     next_number: u32,
+    /// How often the connection was made again, as far as locks of before are marked as unsure.
+    generation: u64,
+    /// Nobody has looked yet whether the server has restarted.
+    is_unjudged: bool,
+    /// Owners who are forgotten, and may have locks at the server: it refuses to free them.
+    given_up: usize,
     is_closed: bool,
 }
 
-/// A task that is done later.
+/// Something that is done later.
 #[derive(Debug)]
 struct Parked {
     due: Instant,
-    /// It waits for another owner of this mount.
-    is_local: bool,
-    task: Task,
+    what: Later,
+}
+
+#[derive(Debug)]
+enum Later {
+    /// A request for a lock asks again.
+    Lock {
+        /// It waits for another owner of this mount.
+        is_local: bool,
+        task: Task,
+    },
+    /// The owner of a file with this number is looked at.
+    Look(u64, Owner),
 }
 
 /// The locks of a mount.
@@ -91,6 +139,9 @@ struct Parked {
 pub(crate) struct Locks {
     lockd: Lockd,
     calls: Pool,
+    /// Looks after the connection, with one thread: those that call may all wait for a server that has moved.
+    looks: Pool,
+    is_looking: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
     /// Open files by which locks were taken that the server has lost.
@@ -115,6 +166,8 @@ impl Locks {
         let locks = Arc::new(Self {
             lockd,
             calls: Pool::new(CALLERS),
+            looks: Pool::new(1),
+            is_looking: AtomicBool::new(false),
             state: Mutex::new(State { next_number, ..State::default() }),
             changed: Condvar::new(),
             lost: RwLock::default(),
@@ -135,22 +188,18 @@ impl Locks {
 
     /// Takes a request; its ticket is answered.
     pub(crate) fn set(self: &Arc<Self>, task: Task) {
+        let ticket = Arc::clone(&task.ticket);
         {
             let mut state = self.state.lock();
-            if state.is_closed {
+            if !state.is_closed {
+                state.tickets.push(ticket);
+                self.enqueue(&mut state, task);
                 drop(state);
-                task.ticket.finish(Err(Errno::EIO));
+                self.changed.notify_all();
                 return;
             }
-            state.tickets.push(Arc::clone(&task.ticket));
         }
-        self.changed.notify_all();
-        self.call(task);
-    }
-
-    fn call(self: &Arc<Self>, task: Task) {
-        let this = Arc::clone(self);
-        self.calls.run(0, move || this.run(task));
+        ticket.finish(Err(Errno::EIO));
     }
 
     /// Whether an owner has locks of a file, or a task is about to get some.
@@ -208,7 +257,11 @@ impl Locks {
         loop {
             let told = match self.lockd.test(&remote, span, kind, patience) {
                 Ok(told) => told,
+                Err(Unanswered::InDoubt(ClientError::Closed)) => {
+                    Tested::Other(NlmStat::DeniedGracePeriod)
+                }
                 Err(Unanswered::InDoubt(error)) => return Err(error.into()),
+                Err(Unanswered::Refused(error)) => return Err(refused(&error)),
                 Err(Unanswered::NotServed) => return Err(Errno::ENOLCK),
                 Err(Unanswered::NotSent(_)) => Tested::Other(NlmStat::DeniedGracePeriod),
             };
@@ -242,20 +295,23 @@ impl Locks {
     pub(crate) fn told(&self) -> LocksStatus {
         let state = self.state.lock();
         let held = state.files.values().map(|file| file.table.count() as u64).sum();
-        let is_waiting = |parked: &&Parked| parked.task.waits() && parked.task.ticket.is_open();
-        let waiting = state.parked.iter().filter(is_waiting).count() as u64;
+        let waiting = state.parked.iter().filter(|parked| match &parked.what {
+            Later::Lock { task, .. } => task.waits() && task.ticket.is_open(),
+            Later::Look(..) => false,
+        });
+        let waiting = waiting.count() as u64;
         LocksStatus { held, waiting, lost: self.losses.load(Ordering::Relaxed) as u64 }
     }
 
     /// Frees everything, as far as the server answers soon; for the end of a mount.
     pub(crate) fn close(&self) {
-        let (parked, tickets, files) = {
+        let (parked, tickets, files, given_up) = {
             let mut state = self.state.lock();
             state.is_closed = true;
             let files = std::mem::take(&mut state.files);
             let (parked, tickets) =
                 (std::mem::take(&mut state.parked), std::mem::take(&mut state.tickets));
-            (parked, tickets, files)
+            (parked, tickets, files, state.given_up)
         };
         self.changed.notify_all();
         drop(parked);
@@ -263,20 +319,23 @@ impl Locks {
             ticket.finish(Err(Errno::EIO));
         }
         let until = Instant::now() + LAST_WORD;
-        let mut left = 0;
+        let mut left = given_up;
         for of in files.values().flat_map(|file| file.owners.values()) {
+            // A call on its way may be executed after this one, and there is nobody then but who looks after the mount.
+            let is_sure = !of.is_busy && of.doubt.is_none();
             let freed = self.lockd.unlock(&of.remote, Span::ALL, Some(until));
-            match (freed, of.place) {
-                (Ok(_), Some(place)) => self.lockd.ledger.lock().clear(place),
-                (Ok(_), None) => {}
-                (Err(_), _) => left += 1,
+            let is_freed = matches!(freed.stat, Ok(stat) if stat != NlmStat::DeniedGracePeriod);
+            if !is_freed || freed.is_repeated || !is_sure {
+                left += 1;
+            } else if let Some(place) = of.place {
+                self.lockd.ledger.lock().clear(place);
             }
         }
         self.lockd.close();
         if left > 0 {
             tracing::warn!(
                 owners = left,
-                "unmounted, and the server still has locks: whoever looks after the mount goes on freeing them"
+                "unmounted, and the server may still have locks: whoever looks after the mount goes on freeing them"
             );
         } else {
             self.lockd.ledger.lock().remove();
@@ -303,8 +362,13 @@ impl State {
         self.files.entry(node.number).or_insert_with(|| LockedFile {
             node: Arc::clone(node),
             table: Table::default(),
+            unsure: Table::default(),
             owners: HashMap::new(),
         })
+    }
+
+    fn owner(&mut self, (number, owner): (u64, Owner)) -> Option<&mut OwnerOfFile> {
+        self.files.get_mut(&number)?.owners.get_mut(&owner)
     }
 
     fn number(&mut self) -> u32 {
@@ -323,6 +387,17 @@ fn refusal(stat: NlmStat) -> Errno {
         NlmStat::StaleHandle => Errno::ESTALE,
         NlmStat::TooBig => Errno::EOVERFLOW,
         _ => Errno::ENOLCK,
+    }
+}
+
+/// What a program gets for a call that was not executed.
+fn refused(error: &ClientError) -> Errno {
+    match error {
+        ClientError::Denied(_) => Errno::EACCES,
+        error => {
+            tracing::warn!(%error, "the server's lock manager does not execute calls");
+            Errno::ENOLCK
+        }
     }
 }
 

@@ -1,19 +1,26 @@
 //! What is done when the connection to the lock manager was made again: the server may have restarted, and lost all
 //! locks. For a while after that it takes only locks that were held before (its grace period).
+//!
+//! What was locked before is marked as unsure, before there is more ([`super::State::note_generation`]). One thread asks
+//! then whether the server has restarted, and each owner takes its unsure locks again, one after the other.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use steadfast_client::nlm::NlmStat;
 
-use super::lockd::{Remote, Unanswered};
-use super::table::{Held, Span};
-use super::{Locks, Task, Ticket, What};
+use super::lockd::{Remote, Restart, Unanswered};
+use super::queue::End;
+use super::table::Held;
+use super::task::{LATER, STARTING};
+use super::{Locks, Reclaim, Task};
 
 /// How a lock fared.
 enum Fate {
-    Held,
-    Lost,
+    /// The server has it, at this connection or at a later one.
+    Held(u64),
+    /// True: the server may have it nevertheless.
+    Lost(bool),
     /// It is to be asked for again.
     Unknown,
 }
@@ -21,100 +28,184 @@ enum Fate {
 impl Locks {
     /// If the connection was made again, has the server told of all locks that are held.
     pub(super) fn look_for_restart(self: &Arc<Self>) {
-        if self.lockd.take_reconnection() {
-            self.reclaim_all();
-        }
-    }
-
-    fn reclaim_all(self: &Arc<Self>) {
-        let of_all = || -> Vec<(Task, Remote)> {
-            let state = self.state.lock();
-            let files = state.files.values().filter(|file| file.table.count() > 0);
-            let all = files.flat_map(|file| {
-                file.owners.iter().map(move |(owner, of)| {
-                    let task = Task {
-                        node: Arc::clone(&file.node),
-                        owner: *owner,
-                        span: Span::ALL,
-                        what: What::Reclaim { has_restarted: None },
-                        identity: of.remote.identity.clone(),
-                        file: 0,
-                        ticket: Ticket::of_nobody(),
-                        pause: Duration::ZERO,
-                    };
-                    (task, of.remote.clone())
-                })
-            });
-            all.collect()
-        };
-        let tasks = of_all();
-        if tasks.is_empty() {
-            self.lockd.forget_verifier();
-            return;
-        }
-        let has_restarted = self.lockd.has_restarted(tasks.iter().map(|(_, remote)| remote));
-        if has_restarted == Some(false) {
-            return;
-        }
-        tracing::info!(
-            owners = tasks.len(),
-            "the connection to the server's lock manager was made again: locks are reclaimed"
-        );
-        for (task, _) in tasks {
-            self.call(Task { what: What::Reclaim { has_restarted }, ..task });
-        }
-    }
-
-    pub(super) fn run_reclaim(self: &Arc<Self>, task: Task, has_restarted: Option<bool>) {
-        let Some(remote) = self.begin(&task) else {
-            if self.has(&task.node, task.owner) {
-                self.park_busy(task);
+        let (remotes, generation) = {
+            let mut state = self.state.lock();
+            state.note_generation(self.lockd.generation());
+            if !std::mem::take(&mut state.is_unjudged) || state.is_closed {
+                return;
             }
-            return;
+            if state.files.is_empty() {
+                self.lockd.forget_verifier();
+                return;
+            }
+            let mut remotes = Vec::new();
+            for file in state.files.values() {
+                for (owner, of) in &file.owners {
+                    let is_unsure = file.unsure.of(*owner).next().is_some();
+                    remotes.push((!is_unsure, of.remote.clone()));
+                }
+            }
+            remotes.sort_by_key(|(is_sure, _)| *is_sure);
+            (remotes, state.generation)
         };
-        let held: Vec<Held> = {
-            let state = self.state.lock();
-            let file = state.files.get(&task.node.number);
-            file.map(|file| file.table.of(task.owner).collect()).unwrap_or_default()
+        let restart = self.lockd.has_restarted(remotes.iter().map(|(_, remote)| remote));
+        self.judge(restart, generation);
+    }
+
+    /// The server has restarted or not, as it was asked after the connection was made again so often.
+    fn judge(self: &Arc<Self>, restart: Restart, generation: u64) {
+        let mut state = self.state.lock();
+        let has_restarted = match restart {
+            Restart::Unanswered => {
+                // The scheduler asks again.
+                state.is_unjudged = true;
+                return;
+            }
+            // The next look tells.
+            Restart::No if state.generation != generation => return,
+            Restart::No => Some(false),
+            Restart::Yes => Some(true),
+            Restart::Unknown => None,
         };
-        let mut lost = Vec::new();
-        for held in held {
-            match self.reclaim(&remote, held, has_restarted) {
-                Fate::Held => {}
-                Fate::Lost => lost.push(held),
-                Fate::Unknown => {
-                    self.lose(&task, &lost);
-                    self.end(&task);
-                    return self.park_for_later(task);
+        let mut keys = Vec::new();
+        let now = Instant::now();
+        for (number, file) in &mut state.files {
+            for (owner, of) in &mut file.owners {
+                let unsure: Vec<Held> = file.unsure.of(*owner).collect();
+                if unsure.is_empty() {
+                    continue;
+                }
+                // What an earlier restart has taken has still to be reclaimed.
+                let known = of.reclaim.and_then(|reclaim| reclaim.has_restarted);
+                if has_restarted == Some(false) && of.reclaim.is_none() {
+                    for held in &unsure {
+                        file.unsure.set(*owner, held.span, None);
+                    }
+                } else if has_restarted != Some(false) {
+                    let has_restarted = if known == Some(true) { known } else { has_restarted };
+                    of.reclaim = Some(Reclaim { has_restarted, since: now, due: now });
+                    keys.push((*number, *owner));
                 }
             }
         }
-        self.lose(&task, &lost);
-        self.end(&task);
+        if !keys.is_empty() {
+            tracing::info!(
+                owners = keys.len(),
+                "the connection to the server's lock manager was made again: locks are reclaimed"
+            );
+        }
+        for key in keys {
+            self.dispatch(&mut state, key);
+        }
+    }
+
+    /// Takes the unsure locks of an owner again. What is reclaimed is noted at once: it is not asked for twice.
+    pub(super) fn run_reclaim(self: &Arc<Self>, task: &Task) {
+        let (number, owner) = task.key();
+        let begun = {
+            let mut state = self.state.lock();
+            let remote = self.remote(&mut state, task, true);
+            let reclaim = state.owner(task.key()).and_then(|of| of.reclaim);
+            let held = state.files.get(&number).map(|file| {
+                let spans = file.unsure.of(owner).map(|held| held.span);
+                let parts = spans.flat_map(|span| file.table.parts(owner, span));
+                let held = parts.filter_map(|(span, kind)| Some(Held { owner, span, kind: kind? }));
+                held.collect::<Vec<_>>()
+            });
+            remote.zip(reclaim).zip(held)
+        };
+        let Some(((remote, reclaim), all_held)) = begun else {
+            return self.end(task.key(), End::default());
+        };
+        let (mut lost, mut end, mut is_later) = (Vec::new(), End::default(), false);
+        for held in all_held {
+            match self.reclaim(task, &remote, held, reclaim) {
+                Fate::Held(generation) => {
+                    let mut state = self.state.lock();
+                    // If it was made again meanwhile, it is unsure again.
+                    if generation >= state.generation
+                        && let Some(file) = state.files.get_mut(&number)
+                    {
+                        file.unsure.set(owner, held.span, None);
+                    }
+                }
+                Fate::Lost(may_be_held) => {
+                    lost.push(held);
+                    if may_be_held {
+                        let span = end.doubt.map_or(held.span, |(span, _)| span.hull(held.span));
+                        end.doubt = Some((span, LATER));
+                    }
+                }
+                Fate::Unknown => {
+                    is_later = true;
+                    break;
+                }
+            }
+        }
+        self.lose(task, &lost);
+        {
+            let mut state = self.state.lock();
+            let is_unsure =
+                state.files.get(&number).is_some_and(|file| file.unsure.of(owner).next().is_some());
+            if let Some(of) = state.owner(task.key()) {
+                let later = Reclaim { due: Instant::now() + LATER, ..reclaim };
+                // Another restart may have been noticed meanwhile.
+                of.reclaim = match of.reclaim {
+                    Some(newer) if newer.since != reclaim.since && is_unsure => Some(newer),
+                    _ => is_later.then_some(later),
+                };
+                of.is_remade &= is_unsure;
+            }
+            self.end_in(&mut state, task.key(), end);
+        }
+        self.changed.notify_all();
     }
 
     /// A lock that nobody has taken meanwhile is had again. But if the server has restarted, and its grace period is
     /// over, another client may have had it, and have changed the file.
-    fn reclaim(&self, remote: &Remote, held: Held, has_restarted: Option<bool>) -> Fate {
+    fn reclaim(&self, task: &Task, remote: &Remote, held: Held, reclaim: Reclaim) -> Fate {
+        let Reclaim { has_restarted, since, .. } = reclaim;
+        let (is_free_lost, generation) = match has_restarted {
+            Some(true) => match self.lockd.is_steadfast() {
+                None => return Fate::Unknown,
+                Some(is_steadfast) => (!is_steadfast, self.lockd.generation()),
+            },
+            _ => (false, 0),
+        };
+        // Some servers change their verifier when a write has failed, and have all locks.
+        let is_remade = self.state.lock().owner(task.key()).is_none_or(|of| of.is_remade);
+        if is_free_lost && !is_remade && self.lockd.has(remote, held.span) {
+            return Fate::Held(generation);
+        }
+        if let Some(of) = self.state.lock().owner(task.key()) {
+            of.is_remade = true;
+        }
+        // A server that has just started may not be able to tell.
+        let of_refusal = || {
+            if since.elapsed() < STARTING { Fate::Unknown } else { Fate::Lost(false) }
+        };
         let first = self.lockd.lock(remote, held.span, held.kind, false);
-        match first {
+        match first.stat {
+            Ok(NlmStat::Granted) if !is_free_lost => Fate::Held(first.generation),
             Ok(NlmStat::Granted) => {
-                if has_restarted != Some(true) || self.lockd.keeps_locks() {
-                    return Fate::Held;
-                }
                 // What is lost is not to keep others out.
-                let _ = self.lockd.unlock(remote, held.span, None);
-                Fate::Lost
+                let told = self.lockd.unlock(remote, held.span, None);
+                Fate::Lost(told.is_in_doubt() || told.stat.ok() != Some(NlmStat::Granted))
             }
             Ok(NlmStat::DeniedGracePeriod) => {
-                match self.lockd.lock(remote, held.span, held.kind, true) {
-                    Ok(NlmStat::Granted) => Fate::Held,
+                let told = self.lockd.lock(remote, held.span, held.kind, true);
+                match told.stat {
+                    Ok(NlmStat::Granted) => Fate::Held(told.generation),
                     Ok(NlmStat::DeniedGracePeriod) => Fate::Unknown,
-                    Ok(_) | Err(Unanswered::NotServed) => Fate::Lost,
+                    Ok(NlmStat::DeniedNoLocks) | Err(Unanswered::NotServed) => of_refusal(),
+                    Ok(_) => Fate::Lost(told.is_repeated),
                     Err(_) => Fate::Unknown,
                 }
             }
-            Ok(_) | Err(Unanswered::NotServed) => Fate::Lost,
+            Ok(NlmStat::DeniedNoLocks) | Err(Unanswered::NotServed | Unanswered::Refused(_)) => {
+                of_refusal()
+            }
+            Ok(_) => Fate::Lost(first.is_repeated),
             Err(_) => Fate::Unknown,
         }
     }
@@ -127,6 +218,7 @@ impl Locks {
         let Some(file) = state.files.get_mut(&task.node.number) else { return };
         for held in lost {
             file.table.set(task.owner, held.span, None);
+            file.unsure.set(task.owner, held.span, None);
         }
         if let Some(of) = file.owners.get(&task.owner) {
             self.note_lost(&task.node, of, lost);

@@ -1,9 +1,10 @@
 //! When parked tasks go on, and who does not wait any more.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Locks, State, Task};
+use super::{Later, Locks, State};
 use crate::errors::Errno;
 use crate::process;
 
@@ -19,7 +20,7 @@ impl Locks {
     pub(super) fn schedule(self: &Arc<Self>) {
         let (mut looked, mut asked) = (Instant::now(), Instant::now());
         loop {
-            let due = {
+            {
                 let mut state = self.state.lock();
                 if state.is_closed {
                     return;
@@ -28,10 +29,9 @@ impl Locks {
                     Some(nap) => drop(self.changed.wait_for(&mut state, nap)),
                     None => self.changed.wait(&mut state),
                 }
-                state.take_due()
-            };
-            for task in due {
-                self.call(task);
+                for later in state.take_due() {
+                    self.go_on(&mut state, later);
+                }
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
@@ -63,12 +63,16 @@ impl Locks {
         }
     }
 
+    /// By a thread of its own, since it may wait for the server; one look at a time.
     fn look_at_connection(self: &Arc<Self>) {
+        if self.is_looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let this = Arc::clone(self);
-        // It may wait for the server.
-        self.calls.run(0, move || {
+        self.looks.run(0, move || {
             this.lockd.look();
             this.look_for_restart();
+            this.is_looking.store(false, Ordering::Release);
         });
     }
 }
@@ -83,11 +87,11 @@ impl State {
         [due, looks, connection].into_iter().flatten().min()
     }
 
-    fn take_due(&mut self) -> Vec<Task> {
+    fn take_due(&mut self) -> Vec<Later> {
         let now = Instant::now();
         let parked = std::mem::take(&mut self.parked);
         let (due, parked): (Vec<_>, Vec<_>) = parked.into_iter().partition(|it| it.due <= now);
         self.parked = parked;
-        due.into_iter().map(|parked| parked.task).collect()
+        due.into_iter().map(|parked| parked.what).collect()
     }
 }

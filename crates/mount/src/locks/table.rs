@@ -45,6 +45,11 @@ impl Span {
         self.first <= other.last && other.first <= self.last
     }
 
+    /// From the first byte of either to the last one of either.
+    pub(crate) fn hull(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+
     /// Whether it meets the other one, or one begins where the other one ends.
     fn touches(self, other: Self) -> bool {
         self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)

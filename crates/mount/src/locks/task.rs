@@ -1,4 +1,4 @@
-//! What is done to one owner's locks of one file, from the request to its answer.
+//! What is done to one owner's locks of one file, from the request to its answer. When it is done: see `queue`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,18 +8,24 @@ use parking_lot::Mutex;
 use steadfast_client::nlm::NlmStat;
 use steadfast_client::{ClientError, Identity};
 
-use super::lockd::{Remote, Unanswered};
+use super::lockd::{Remote, Told, Unanswered};
+use super::queue::{AFTERMATH, Again, End};
 use super::table::{Held, Kind, Owner, Span};
-use super::{Locks, OwnerOfFile, Parked, State, refusal};
+use super::{Locks, State, refusal, refused};
 use crate::errors::Errno;
 use crate::node::Node;
 
 /// How soon a lock is asked for again that another client has: at first, and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// How soon a task looks again whether another one of its owner is done.
-const BUSY: Duration = Duration::from_millis(5);
 /// How soon the server is asked again that is in its grace period, or cannot be reached.
-const LATER: Duration = Duration::from_secs(1);
+pub(super) const LATER: Duration = Duration::from_secs(1);
+/// How soon a lock is asked for again that another owner of this mount has. It is woken before, when that one is done:
+/// those who ask by themselves would not stand in order.
+const LOCAL: Duration = Duration::from_secs(60);
+/// How soon it is looked again whether a file's data is at the server.
+const DATA: Duration = Duration::from_millis(50);
+/// A server that has just started may refuse everything for so long.
+pub(super) const STARTING: Duration = Duration::from_secs(60);
 
 type Outcome = Result<(), Errno>;
 type Answer = Box<dyn FnOnce(Outcome) + Send>;
@@ -80,14 +86,14 @@ pub(crate) enum What {
         granted: Arc<dyn Fn() + Send + Sync>,
     },
     /// The owner is to have nothing there.
-    Unlock,
-    /// The server is to have what the table has.
-    Mend,
-    /// The server has restarted: it is to be told what the table has, or to say that it knows.
-    Reclaim {
-        /// The server has restarted; `None`: nobody knows.
-        has_restarted: Option<bool>,
+    Unlock {
+        /// Whether what was written is safe, if that has to come before. It is told how long the unlock has waited.
+        is_safe: Option<Arc<dyn Fn(Duration) -> bool + Send + Sync>>,
     },
+    /// The server is to have what the table has, where that has been in doubt since then.
+    Mend { since: Instant },
+    /// The server may have restarted: it is to be told what the table has, or to say that it knows.
+    Reclaim,
 }
 
 /// One owner's request, or what follows from it.
@@ -116,18 +122,9 @@ impl Task {
         matches!(self.what, What::Lock { waits: true, .. })
     }
 
-    /// What is left to be done when nobody waits for it any more.
-    pub(super) fn followed_by(&self, what: What) -> Self {
-        Self {
-            node: Arc::clone(&self.node),
-            owner: self.owner,
-            span: self.span,
-            what,
-            identity: self.identity.clone(),
-            file: self.file,
-            ticket: Ticket::of_nobody(),
-            pause: Duration::ZERO,
-        }
+    /// The numbers of its file and of its owner.
+    pub(super) fn key(&self) -> (u64, Owner) {
+        (self.node.number, self.owner)
     }
 }
 
@@ -138,34 +135,16 @@ impl Locks {
                 let (kind, waits, granted) = (*kind, *waits, Arc::clone(granted));
                 self.run_lock(task, kind, waits, &*granted);
             }
-            What::Unlock => self.run_unlock(task),
-            What::Mend => self.run_mend(task),
-            What::Reclaim { has_restarted } => {
-                let has_restarted = *has_restarted;
-                self.run_reclaim(task, has_restarted);
+            What::Unlock { is_safe } => {
+                let is_safe = is_safe.clone();
+                self.run_unlock(task, is_safe.as_deref());
             }
+            What::Mend { since } => {
+                let since = *since;
+                self.run_mend(&task, since);
+            }
+            What::Reclaim => self.run_reclaim(&task),
         }
-    }
-
-    fn park_in(state: &mut State, task: Task, pause: Duration, is_local: bool) {
-        if state.is_closed {
-            task.ticket.finish(Err(Errno::EIO));
-            return;
-        }
-        state.parked.push(Parked { due: Instant::now() + pause, is_local, task });
-    }
-
-    pub(super) fn park(&self, task: Task, pause: Duration) {
-        Self::park_in(&mut self.state.lock(), task, pause, false);
-        self.changed.notify_all();
-    }
-
-    pub(super) fn park_busy(&self, task: Task) {
-        self.park(task, BUSY);
-    }
-
-    pub(super) fn park_for_later(&self, task: Task) {
-        self.park(task, LATER);
     }
 
     /// Whether a `soft` mount waits no longer.
@@ -173,42 +152,25 @@ impl Locks {
         self.soft_after.is_some_and(|after| task.ticket.since.elapsed() >= after)
     }
 
-    /// Begins to talk to the server for an owner that is known; `None` if another task does.
-    pub(super) fn begin(&self, task: &Task) -> Option<Remote> {
-        let mut state = self.state.lock();
-        let file = state.files.get_mut(&task.node.number)?;
-        let of = file.owners.get_mut(&task.owner)?;
-        if std::mem::replace(&mut of.is_busy, true) {
-            return None;
-        }
+    /// The owner as the server is to know it. It is noted before the server is asked for a lock.
+    pub(super) fn remote(&self, state: &mut State, task: &Task, is_noted: bool) -> Option<Remote> {
+        let of = state.owner(task.key())?;
         // A recovery may have given the file another handle.
-        of.remote.handle = task.node.handle();
+        let handle = task.node.handle();
+        let is_other = of.remote.handle != handle;
+        of.remote.handle = handle;
+        match of.place {
+            Some(place) if is_other => self.lockd.note_again(place, &of.remote),
+            None if is_noted => of.place = self.lockd.note(&of.remote),
+            _ => {}
+        }
         Some(of.remote.clone())
     }
 
-    /// Ends that.
-    pub(super) fn end(&self, task: &Task) {
-        self.end_with(&mut self.state.lock(), task);
-        self.changed.notify_all();
-    }
-
-    /// An owner without locks is forgotten, and whoever waits for it asks again.
-    pub(super) fn end_with(&self, state: &mut State, task: &Task) {
-        let Some(file) = state.files.get_mut(&task.node.number) else { return };
-        if let Some(of) = file.owners.get_mut(&task.owner) {
-            of.is_busy = false;
-            if of.mends == 0
-                && file.table.of(task.owner).next().is_none()
-                && let Some(of) = file.owners.remove(&task.owner)
-                && let Some(place) = of.place
-            {
-                self.lockd.ledger.lock().clear(place);
-            }
-        }
-        wake(state, task.node.number);
-        if state.files.get(&task.node.number).is_some_and(|file| file.owners.is_empty()) {
-            state.files.remove(&task.node.number);
-        }
+    /// Ends a task's turn, and answers whoever waits for it.
+    fn finish(self: &Arc<Self>, task: &Task, end: End, outcome: Outcome) {
+        self.end(task.key(), end);
+        task.ticket.finish(outcome);
     }
 
     fn run_lock(
@@ -218,234 +180,233 @@ impl Locks {
         waits: bool,
         granted: &(dyn Fn() + Send + Sync),
     ) {
+        let key = task.key();
         if !task.ticket.is_open() {
-            return;
+            return self.end(key, End::default());
         }
         let remote = {
             let mut state = self.state.lock();
             let file = state.files.get(&task.node.number);
             if file.is_some_and(|file| file.table.conflict(task.owner, task.span, kind).is_some()) {
                 if waits {
-                    Self::park_in(&mut state, task, AGAIN.1, true);
+                    // Whoever unlocks next finds it there.
+                    let again = Again::Parked { task, pause: LOCAL, is_local: true };
+                    self.end_in(&mut state, key, End::again(again));
                     drop(state);
                     self.changed.notify_all();
-                } else {
-                    drop(state);
-                    task.ticket.finish(Err(Errno::EAGAIN));
+                    return;
                 }
-                return;
+                drop(state);
+                return self.finish(&task, End::default(), Err(Errno::EAGAIN));
             }
             self.begin_lock(&mut state, &task)
         };
-        let Some(remote) = remote else { return self.park_busy(task) };
-        // What a restart has taken is known before there is more that it has not.
+        let Some(remote) = remote else {
+            return self.finish(&task, End::default(), Err(Errno::EIO));
+        };
         self.look_for_restart();
-        self.lockd.learn_verifier(&remote);
-        match self.lockd.lock(&remote, task.span, kind, false) {
+        self.lockd.learn_verifier(&remote, kind);
+        let told = self.lockd.lock(&remote, task.span, kind, false);
+        let span = task.span;
+        let park = |task, pause| {
+            let again = Again::Parked { task, pause, is_local: false };
+            End::again(again).with_doubt_if(told.is_in_doubt(), span)
+        };
+        let end = End::default().with_doubt_if(told.is_in_doubt(), span);
+        match &told.stat {
             Ok(NlmStat::Granted) => {
                 granted();
-                self.take(&task, kind, &remote);
+                self.take(&task, kind, &told);
             }
             Ok(NlmStat::Denied | NlmStat::Blocked) if waits => {
-                self.end(&task);
                 task.pause = (task.pause * 2).clamp(AGAIN.0, AGAIN.1);
                 let pause = task.pause;
-                self.park(task, pause);
+                self.end(key, park(task, pause));
             }
-            Ok(NlmStat::DeniedGracePeriod) | Err(Unanswered::NotSent(_)) => {
-                self.end(&task);
+            // In the last of these cases the lock manager is elsewhere now. Asking again does no harm: an owner keeps
+            // itself out never, and has the same number as long as something is in doubt.
+            Ok(NlmStat::DeniedGracePeriod)
+            | Err(Unanswered::NotSent(_) | Unanswered::InDoubt(ClientError::Closed)) => {
                 if self.has_no_patience(&task) {
-                    task.ticket.finish(Err(Errno::EIO));
+                    self.finish(&task, end, Err(Errno::EIO));
                 } else {
-                    self.park_for_later(task);
+                    self.end(key, park(task, LATER));
                 }
             }
-            Ok(stat) => {
-                self.end(&task);
-                task.ticket.finish(Err(refusal(stat)));
-            }
+            Ok(stat) => self.finish(&task, end, Err(refusal(*stat))),
             Err(error @ Unanswered::NotServed) => {
-                self.end(&task);
                 tracing::warn!(%error, "a lock is refused: mount with nolock if locks need not be seen by other hosts");
-                task.ticket.finish(Err(Errno::ENOLCK));
+                self.finish(&task, end, Err(Errno::ENOLCK));
             }
-            Err(Unanswered::InDoubt(ClientError::Closed)) => {
-                // The lock manager is elsewhere now. Asking again does no harm: an owner keeps itself out never.
-                self.end(&task);
-                self.park_for_later(task);
-            }
-            Err(Unanswered::InDoubt(error)) => {
-                task.ticket.finish(Err(Errno::from(&error)));
-                self.end_in_doubt(&task);
-            }
+            Err(Unanswered::Refused(error)) => self.finish(&task, end, Err(refused(error))),
+            Err(Unanswered::InDoubt(error)) => self.finish(&task, end, Err(Errno::from(error))),
         }
     }
 
-    /// Begins to talk to the server for an owner that may be new. It is noted before the server is asked.
     fn begin_lock(&self, state: &mut State, task: &Task) -> Option<Remote> {
-        let number = state.number();
-        let file = state.file(&task.node);
-        let of = file.owners.entry(task.owner).or_insert_with(|| {
-            let handle = task.node.handle();
-            let remote = Remote { identity: task.identity.clone(), handle, number };
-            let place = self.lockd.note(&remote);
-            OwnerOfFile { remote, place, pid: 0, files: Vec::new(), is_busy: false, mends: 0 }
-        });
-        if std::mem::replace(&mut of.is_busy, true) {
-            return None;
-        }
-        of.remote.handle = task.node.handle();
+        let remote = self.remote(state, task, true)?;
+        let of = state.owner(task.key())?;
         of.pid = task.ticket.pid;
         if !of.files.contains(&task.file) {
             of.files.push(task.file);
         }
-        Some(of.remote.clone())
+        Some(remote)
     }
 
     /// The server has granted a lock: the program has it now, unless it does not wait any more.
-    fn take(self: &Arc<Self>, task: &Task, kind: Kind, remote: &Remote) {
+    fn take(self: &Arc<Self>, task: &Task, kind: Kind, told: &Told) {
         let mut state = self.state.lock();
+        // When the mount ends, whoever looks after it frees this.
         if state.is_closed {
-            drop(state);
-            // The mount ends: what it holds is freed.
-            let until = Some(Instant::now() + LATER);
-            let _ = self.lockd.unlock(remote, task.span, until);
             return;
         }
+        let end = End::default().with_doubt_if(told.is_in_doubt(), task.span);
         // With the lock of the state: whoever unlocks next finds it in the table.
         if task.ticket.finish(Ok(())) {
-            state.file(&task.node).table.set(task.owner, task.span, Some(kind));
-            self.end_with(&mut state, task);
-            drop(state);
-            self.changed.notify_all();
-        } else {
-            drop(state);
-            self.end_in_doubt(task);
-        }
-    }
-
-    /// The server may have what the table has not.
-    pub(super) fn end_in_doubt(self: &Arc<Self>, task: &Task) {
-        {
-            let mut state = self.state.lock();
-            let of = state.files.get_mut(&task.node.number);
-            if let Some(of) = of.and_then(|file| file.owners.get_mut(&task.owner)) {
-                of.mends += 1;
+            // What was locked before the connection was made again is marked before there is more.
+            state.note_generation(told.generation);
+            let is_old = told.generation < state.generation;
+            state.is_unjudged |= is_old;
+            let file = state.file(&task.node);
+            file.table.set(task.owner, task.span, Some(kind));
+            let was_unsure = file.unsure.has(task.owner, task.span);
+            if is_old {
+                file.unsure.set(task.owner, task.span, Some(kind));
             }
-            self.end_with(&mut state, task);
+            if was_unsure && let Some(of) = file.owners.get_mut(&task.owner) {
+                of.is_remade = true;
+            }
+            self.end_in(&mut state, task.key(), end);
+        } else {
+            let doubt = end.doubt.unwrap_or((task.span, Duration::ZERO));
+            self.end_in(&mut state, task.key(), End { doubt: Some(doubt), again: None });
         }
-        self.call(task.followed_by(What::Mend));
+        drop(state);
+        self.changed.notify_all();
     }
 
-    fn run_unlock(self: &Arc<Self>, task: Task) {
-        let is_known = {
-            let state = self.state.lock();
+    fn run_unlock(
+        self: &Arc<Self>,
+        task: Task,
+        is_safe: Option<&(dyn Fn(Duration) -> bool + Send + Sync)>,
+    ) {
+        let remote = {
+            let mut state = self.state.lock();
             let file = state.files.get(&task.node.number);
-            file.is_some_and(|file| {
-                let is_busy = file.owners.get(&task.owner).is_some_and(|of| of.is_busy);
-                is_busy || file.table.has(task.owner, task.span)
-            })
+            let has = file.is_some_and(|file| file.table.has(task.owner, task.span));
+            if has { self.remote(&mut state, &task, false) } else { None }
         };
-        if !is_known {
-            task.ticket.finish(Ok(()));
-            return;
+        // What is in doubt is freed by its own task.
+        let Some(remote) = remote else { return self.finish(&task, End::default(), Ok(())) };
+        if is_safe.is_some_and(|is_safe| !is_safe(task.ticket.since.elapsed())) {
+            let key = task.key();
+            return self.end(key, End::again(Again::Stalled { task, pause: DATA }));
         }
-        let Some(remote) = self.begin(&task) else { return self.park_busy(task) };
-        let (outcome, is_done) = match self.lockd.unlock(&remote, task.span, None) {
+        let told = self.lockd.unlock(&remote, task.span, None);
+        let (key, span) = (task.key(), task.span);
+        let end = |is_failed| End::default().with_doubt_if(is_failed || told.is_in_doubt(), span);
+        let (outcome, end) = match &told.stat {
             Ok(NlmStat::DeniedGracePeriod)
             | Err(Unanswered::NotSent(_) | Unanswered::InDoubt(ClientError::Closed)) => {
                 if !self.has_no_patience(&task) {
-                    self.end(&task);
-                    return self.park_for_later(task);
+                    let again = Some(Again::Stalled { task, pause: LATER });
+                    return self.end(key, End { again, ..end(false) });
                 }
-                (Err(Errno::EIO), false)
+                (Err(Errno::EIO), end(true))
             }
             // What the server does not know it does not hold.
-            Ok(_) | Err(Unanswered::NotServed) => (Ok(()), true),
-            Err(Unanswered::InDoubt(error)) => (Err(Errno::from(&error)), false),
+            Ok(_) | Err(Unanswered::NotServed) => (Ok(()), end(false)),
+            Err(Unanswered::Refused(error)) => (Err(refused(error)), end(true)),
+            Err(Unanswered::InDoubt(error)) => (Err(Errno::from(error)), end(true)),
         };
         {
             let mut state = self.state.lock();
             if let Some(file) = state.files.get_mut(&task.node.number) {
-                file.table.set(task.owner, task.span, None);
+                file.table.set(task.owner, span, None);
+                file.unsure.set(task.owner, span, None);
             }
-            if is_done {
-                self.end_with(&mut state, &task);
-            }
+            self.end_in(&mut state, key, end);
         }
-        if is_done {
-            self.changed.notify_all();
-        } else {
-            self.end_in_doubt(&task);
-        }
+        self.changed.notify_all();
         task.ticket.finish(outcome);
     }
 
     /// Brings the server back to what the table says: an owner that has a lock keeps it throughout.
-    fn run_mend(self: &Arc<Self>, task: Task) {
-        let Some(remote) = self.begin(&task) else {
-            // An owner that is not known any more has nothing at the server: all have ended.
-            if self.has(&task.node, task.owner) {
-                self.park_busy(task);
-            }
-            return;
-        };
-        let parts = {
-            let state = self.state.lock();
+    fn run_mend(self: &Arc<Self>, task: &Task, since: Instant) {
+        let (remote, parts, generation) = {
+            let mut state = self.state.lock();
+            let remote = self.remote(&mut state, task, true);
             let file = state.files.get(&task.node.number);
-            file.map(|file| file.table.parts(task.owner, task.span)).unwrap_or_default()
+            let parts = file.map(|file| {
+                let mut parts = file.table.parts(task.owner, task.span);
+                // Those that are to be reclaimed are not to be had in another way.
+                parts.retain(|(span, kind)| kind.is_none() || !file.unsure.has(task.owner, *span));
+                parts
+            });
+            (remote, parts.unwrap_or_default(), state.generation)
         };
+        let Some(remote) = remote else { return };
+        let (mut pause, mut lost) = (None, Vec::new());
+        let (mut is_remade, mut is_given_up, mut is_unanswered) = (false, false, false);
         for (span, kind) in parts {
-            let done = match kind {
+            let told = match kind {
                 Some(kind) => self.lockd.lock(&remote, span, kind, false),
                 None => self.lockd.unlock(&remote, span, None),
             };
-            match (done, kind) {
+            is_remade |= kind.is_some() && (told.is_repeated || told.generation != generation);
+            let is_starting = since.elapsed() < STARTING;
+            match (&told.stat, kind) {
+                (Err(Unanswered::InDoubt(error)), _) if is_nonsense(error) => is_given_up = true,
                 (
                     Ok(NlmStat::DeniedGracePeriod)
                     | Err(Unanswered::NotSent(_) | Unanswered::InDoubt(_)),
                     _,
-                ) => {
-                    self.end(&task);
-                    return self.park_for_later(task);
+                ) => is_unanswered = true,
+                (Ok(NlmStat::DeniedNoLocks) | Err(Unanswered::NotServed), _) if is_starting => {
+                    is_unanswered = true;
                 }
-                (Ok(NlmStat::Granted), _) | (_, None) => {}
-                (_, Some(kind)) => self.lose(&task, &[Held { owner: task.owner, span, kind }]),
+                (Err(Unanswered::Refused(_) | Unanswered::NotServed), None)
+                | (Err(Unanswered::Refused(_)), Some(_)) => is_given_up = true,
+                (Ok(NlmStat::Granted), _) | (Ok(_), None) => {}
+                (_, Some(kind)) => lost.push(Held { owner: task.owner, span, kind }),
+            }
+            if told.is_repeated {
+                pause = Some(AFTERMATH);
+            }
+            if is_unanswered {
+                pause = Some(LATER);
+                break;
             }
         }
+        self.lose(task, &lost);
         let mut state = self.state.lock();
-        let of = state.files.get_mut(&task.node.number);
-        if let Some(of) = of.and_then(|file| file.owners.get_mut(&task.owner)) {
-            of.mends = of.mends.saturating_sub(1);
+        if let Some(of) = state.owner(task.key()) {
+            of.is_remade |= is_remade;
+            if is_given_up && of.place.take().is_some() {
+                // It stays noted, for whoever looks after the mount.
+                tracing::warn!(
+                    file = task.node.number,
+                    "the server may have a lock that nobody has: it refuses to free it"
+                );
+                state.given_up += 1;
+            }
         }
-        self.end_with(&mut state, &task);
+        let doubt = pause.map(|pause| (task.span, pause));
+        self.end_in(&mut state, task.key(), End { doubt, again: None });
+        if let Some(of) = state.owner(task.key()) {
+            of.keep_doubt(since);
+        }
         drop(state);
         self.changed.notify_all();
     }
 }
 
-/// Has tasks that wait for owners of this mount ask again, in their order, and as many as can have their locks beside
-/// each other.
-fn wake(state: &mut State, number: u64) {
-    let now = Instant::now();
-    let mut woken: Vec<(Owner, Span, Kind)> = Vec::new();
-    let State { files, parked, .. } = state;
-    let table = files.get(&number).map(|file| &file.table);
-    for parked in parked.iter_mut().filter(|parked| parked.is_local) {
-        let task = &parked.task;
-        let What::Lock { kind, .. } = task.what else { continue };
-        if task.node.number != number || !task.ticket.is_open() {
-            continue;
-        }
-        let is_held =
-            table.is_some_and(|table| table.conflict(task.owner, task.span, kind).is_some());
-        let is_claimed = woken.iter().any(|(owner, span, other)| {
-            let is_strong = *other == Kind::Write || kind == Kind::Write;
-            *owner != task.owner && is_strong && span.meets(task.span)
-        });
-        if !is_held && !is_claimed {
-            woken.push((task.owner, task.span, kind));
-            parked.due = now;
-        }
-    }
+/// An answer that cannot be understood: the next one cannot either.
+fn is_nonsense(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::Malformed { .. }
+            | ClientError::TrailingBytes { .. }
+            | ClientError::Contradiction { .. }
+    )
 }

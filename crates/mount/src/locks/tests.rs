@@ -22,6 +22,8 @@ const DEAD: u32 = u32::MAX >> 1;
 const GRANTED: u32 = 0;
 const DENIED: u32 = 1;
 const GRACE: u32 = 4;
+/// Stands for results of a call that RPC refuses.
+const REFUSED: u32 = u32::MAX;
 
 /// What the lock manager knows.
 #[derive(Debug, Default)]
@@ -29,12 +31,25 @@ struct Known {
     table: Table,
     is_in_grace: bool,
     verifier: u64,
-    /// How long each LOCK takes.
+    /// How long each LOCK takes, and each COMMIT.
     slowness: Duration,
+    commit_slowness: Duration,
+    /// LOCKs and UNLOCKs of this owner are refused by RPC; 0: of none.
+    refused: u64,
+    /// So many UNLOCKs are answered with "in its grace period".
+    unlocks_too_early: u32,
+    /// So many reclaims are granted in a grace period; `None`: all.
+    reclaims_left: Option<u32>,
+    /// The next LOCK is not answered, and its connection is lost. It is executed so long after that.
+    is_next_late: Option<Duration>,
+    /// COMMITs that have begun.
+    commits: u64,
     /// LOCKs that have begun, and those that were granted.
     asked: u64,
     granted: u64,
     streams: Vec<TcpStream>,
+    /// The owners' names.
+    names: HashMap<Owner, Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -59,6 +74,15 @@ impl Words<'_> {
     fn skip(&mut self) {
         let length = self.word() as usize;
         self.0 = &self.0[length.next_multiple_of(4)..];
+    }
+
+    /// The name of a lock's owner, which stays to be read.
+    fn owner_name(&self) -> Vec<u8> {
+        let mut words = Words(self.0);
+        words.skip();
+        words.skip();
+        let length = words.word() as usize;
+        words.0[..length].to_vec()
     }
 
     /// Owner and range of a lock.
@@ -99,10 +123,19 @@ impl Manager {
             words.word();
             words.skip();
         }
-        let results = self.execute(program, procedure, &mut words);
-        let status = u32::from(results.is_none());
-        let head = [xid, 1, 0, 0, 0, status];
-        let results = results.unwrap_or_default();
+        let late = if (program, procedure) == (100_021, 2) { self.take_late() } else { None };
+        if let Some(late) = late {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            thread::sleep(late);
+            self.execute(program, procedure, &mut words);
+            return None;
+        }
+        let (head, results) = match self.execute(program, procedure, &mut words) {
+            // Denied, since authentication is too weak (RFC 5531).
+            Some(results) if results == [REFUSED] => (vec![xid, 1, 1, 1, 5], Vec::new()),
+            Some(results) => (vec![xid, 1, 0, 0, 0, 0], results),
+            None => (vec![xid, 1, 0, 0, 0, 1], Vec::new()),
+        };
         let bytes: Vec<u8> = head.iter().chain(&results).flat_map(|it| it.to_be_bytes()).collect();
         let mark = 0x8000_0000 | bytes.len() as u32;
         stream.write_all(&[&mark.to_be_bytes()[..], &bytes].concat()).ok()
@@ -114,14 +147,42 @@ impl Manager {
         let answer = |status| Some(vec![0, status]);
         match (program, procedure) {
             (100_003, 21) => {
+                let slowness = {
+                    let mut known = self.known.lock();
+                    known.commits += 1;
+                    known.commit_slowness
+                };
+                thread::sleep(slowness);
                 let verifier = self.known.lock().verifier;
                 Some(vec![0, 0, 0, (verifier >> 32) as u32, verifier as u32])
             }
             (100_021, 0) => Some(Vec::new()),
+            (100_021, 1) => {
+                words.skip();
+                let kind = if words.word() == 1 { Kind::Write } else { Kind::Read };
+                let (owner, span) = words.lock();
+                let known = self.known.lock();
+                let Some(held) = known.table.conflict(owner, span, kind) else {
+                    return answer(GRANTED);
+                };
+                let (offset, length) = held.span.on_the_wire();
+                let name = known.names.get(&held.owner).cloned().unwrap_or_default();
+                let mut words = vec![0, DENIED, u32::from(held.kind == Kind::Write)];
+                words.extend([held.owner.0 as u32, name.len() as u32]);
+                let mut name = name;
+                name.resize(name.len().next_multiple_of(4), 0);
+                words.extend(
+                    name.chunks(4).map(|four| u32::from_be_bytes(four.try_into().unwrap())),
+                );
+                words.extend([(offset >> 32) as u32, offset as u32]);
+                words.extend([(length >> 32) as u32, length as u32]);
+                Some(words)
+            }
             (100_021, 2) => {
                 words.skip();
                 words.word();
                 let kind = if words.word() == 1 { Kind::Write } else { Kind::Read };
+                let name = words.owner_name();
                 let (owner, span) = words.lock();
                 let is_reclaim = words.word() == 1;
                 let slowness = {
@@ -131,9 +192,17 @@ impl Manager {
                 };
                 thread::sleep(slowness);
                 let mut known = self.known.lock();
+                if owner.0 == known.refused {
+                    return Some(vec![REFUSED]);
+                }
                 if is_reclaim != known.is_in_grace {
                     return answer(GRACE);
                 }
+                if is_reclaim && let Some(left) = &mut known.reclaims_left {
+                    let Some(fewer) = left.checked_sub(1) else { return answer(GRACE) };
+                    *left = fewer;
+                }
+                known.names.insert(owner, name);
                 if known.table.conflict(owner, span, kind).is_some() {
                     return answer(DENIED);
                 }
@@ -144,10 +213,29 @@ impl Manager {
             (100_021, 4) => {
                 words.skip();
                 let (owner, span) = words.lock();
-                self.known.lock().table.set(owner, span, None);
+                let mut known = self.known.lock();
+                if owner.0 == known.refused {
+                    return Some(vec![REFUSED]);
+                }
+                if let Some(fewer) = known.unlocks_too_early.checked_sub(1) {
+                    known.unlocks_too_early = fewer;
+                    return answer(GRACE);
+                }
+                known.table.set(owner, span, None);
                 answer(GRANTED)
             }
             _ => None,
+        }
+    }
+
+    fn take_late(&self) -> Option<Duration> {
+        self.known.lock().is_next_late.take()
+    }
+
+    /// Loses all connections.
+    fn cut(&self) {
+        for stream in self.known.lock().streams.drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
 
@@ -209,11 +297,21 @@ impl Rig {
     }
 
     fn ask(&self, owner: u64, what: What, pid: u32) -> Receiver<Result<(), Errno>> {
+        self.ask_there(owner, what, pid, Span::ALL)
+    }
+
+    fn ask_there(
+        &self,
+        owner: u64,
+        what: What,
+        pid: u32,
+        span: Span,
+    ) -> Receiver<Result<(), Errno>> {
         let (tell, told) = channel();
         self.locks.set(Task {
             node: Arc::clone(&self.node),
             owner: Owner(owner),
-            span: Span::ALL,
+            span,
             what,
             identity: Identity::root(),
             file: FILE,
@@ -228,6 +326,21 @@ impl Rig {
         self.ask(owner, what, pid)
     }
 
+    /// Locks ten bytes.
+    fn lock_ten(&self, owner: u64, first: u64) {
+        let what = What::Lock { kind: Kind::Write, waits: false, granted: Arc::new(|| {}) };
+        let span = Span { first, last: first + 9 };
+        assert_eq!(told(&self.ask_there(owner, what, 0, span)), Ok(()));
+    }
+
+    fn unlock(&self, owner: u64, pid: u32) -> Receiver<Result<(), Errno>> {
+        self.ask(owner, What::Unlock { is_safe: None }, pid)
+    }
+
+    fn is_nobody_known(&self) -> bool {
+        self.locks.state.lock().files.is_empty()
+    }
+
     fn await_that(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !is_so(self) {
@@ -236,6 +349,8 @@ impl Rig {
         }
     }
 }
+
+mod faults;
 
 fn told(receiver: &Receiver<Result<(), Errno>>) -> Result<(), Errno> {
     receiver.recv_timeout(PATIENCE).unwrap()
@@ -248,11 +363,11 @@ fn waiters_get_the_lock_one_after_the_other() {
     assert_eq!(told(&rig.lock(11, false, 0)), Err(Errno::EAGAIN));
     let waiting: Vec<_> = (11..14).map(|owner| (owner, rig.lock(owner, true, 0))).collect();
     rig.await_that("three wait", |rig| rig.locks.told().waiting == 3);
-    assert_eq!(told(&rig.ask(10, What::Unlock, 0)), Ok(()));
+    assert_eq!(told(&rig.ask(10, What::Unlock { is_safe: None }, 0)), Ok(()));
     for (owner, receiver) in waiting {
         assert_eq!(told(&receiver), Ok(()));
         assert_eq!(rig.manager.count(), 1);
-        assert_eq!(told(&rig.ask(owner, What::Unlock, 0)), Ok(()));
+        assert_eq!(told(&rig.ask(owner, What::Unlock { is_safe: None }, 0)), Ok(()));
     }
     rig.await_that("nobody is known any more", |rig| rig.locks.state.lock().files.is_empty());
     assert_eq!(rig.manager.count(), 0);
@@ -264,7 +379,7 @@ fn who_is_gone_leaves_nothing() {
     let rig = Rig::new();
     assert_eq!(told(&rig.lock(10, false, 0)), Ok(()));
     assert_eq!(told(&rig.lock(11, true, DEAD)), Err(Errno::EINTR), "while it waits");
-    assert_eq!(told(&rig.ask(10, What::Unlock, 0)), Ok(()));
+    assert_eq!(told(&rig.ask(10, What::Unlock { is_safe: None }, 0)), Ok(()));
     let (asked, granted) = {
         let mut known = rig.manager.known.lock();
         known.slowness = Duration::from_secs(1);
@@ -292,7 +407,7 @@ fn locks_are_reclaimed_after_a_restart() {
     let waiting = rig.lock(11, true, 0);
     rig.manager.known.lock().is_in_grace = false;
     assert_eq!(rig.locks.told().lost, 0);
-    assert_eq!(told(&rig.ask(10, What::Unlock, 0)), Ok(()));
+    assert_eq!(told(&rig.ask(10, What::Unlock { is_safe: None }, 0)), Ok(()));
     assert_eq!(told(&waiting), Ok(()));
     assert!(!rig.locks.is_lost(FILE));
     // A mount that ends has no locks.
@@ -327,7 +442,7 @@ fn a_restart_before_a_lock_takes_nothing() {
         // Longer than the scheduler takes to look at the connection.
         thread::sleep(Duration::from_millis(1500));
         assert_eq!((rig.locks.told().held, rig.locks.told().lost), (1, 0), "{number}");
-        assert_eq!(told(&rig.ask(10, What::Unlock, 0)), Ok(()));
+        assert_eq!(told(&rig.ask(10, What::Unlock { is_safe: None }, 0)), Ok(()));
         rig.manager.restart(false);
         rig.await_that("it is connected again", |rig| rig.manager.known.lock().streams.len() >= 2);
     }
@@ -342,7 +457,7 @@ fn a_connection_that_was_made_again_is_no_restart() {
         let _ = stream.shutdown(std::net::Shutdown::Both);
     }
     rig.await_that("it is connected again", |rig| rig.manager.known.lock().streams.len() >= 2);
-    assert_eq!(told(&rig.ask(10, What::Unlock, 0)), Ok(()));
+    assert_eq!(told(&rig.ask(10, What::Unlock { is_safe: None }, 0)), Ok(()));
     assert_eq!((rig.locks.told().lost, rig.manager.count()), (0, 0));
     rig.locks.close();
 }

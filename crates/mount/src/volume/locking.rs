@@ -2,7 +2,7 @@
 //! has a lock sees what others have written before they gave theirs up.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
 use steadfast_client::Identity;
@@ -15,6 +15,11 @@ use crate::locks::{Locks, Task, Ticket, What};
 use crate::node::Node;
 use crate::transport::Patience;
 use crate::write_back::Wanted;
+
+/// An unlock waits for so long for data, if the server answers: others may write to the file without a pause.
+const DATA_WAITS: Duration = Duration::from_secs(60);
+/// Such a wait takes a thread that calls the lock manager for so long at a time.
+const DATA_STEP: Duration = Duration::from_millis(200);
 
 /// What a program asks for: by which open file, and a range.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +51,7 @@ impl Volume {
             node: Arc::clone(&open.node),
             owner: asked.owner,
             span: Span::new(asked.first, asked.last).unwrap_or(Span::ALL),
-            what: What::Unlock,
+            what: What::Unlock { is_safe: None },
             identity: open.asker(asker).identity,
             file: asked.file,
             ticket,
@@ -69,7 +74,7 @@ impl Volume {
         let ticket = Ticket::new(asker.patience.pid, false, answer);
         let task = Self::task(&open, asker, asked, ticket);
         let what = match asked.kind {
-            None => What::Unlock,
+            None => What::Unlock { is_safe: None },
             Some(kind) => {
                 let (volume, open, asker) = (Arc::downgrade(self), open, asker.clone());
                 let granted = move || {
@@ -135,12 +140,16 @@ impl Volume {
         if !locks.has(&open.node, owner) {
             return answer(flushed);
         }
+        // The process has locks by other descriptors, too, and may have written by these. A killed one does not wait.
+        let is_safe = flushed != Err(Errno::EINTR)
+            && self.write_back.make_safe(&open.node, asker.patience).is_ok();
+        let what = What::Unlock { is_safe: (!is_safe).then(|| self.safety(&open.node)) };
         // An error of the data is told, and the lock is given up nevertheless.
         let ticket = Ticket::new(asker.patience.pid, true, move |unlocked| {
             answer(flushed.and(unlocked));
         });
         let asked = Asked { file, owner, first: 0, last: u64::MAX, kind: None, waits: false };
-        locks.set(Self::task(&open, asker, &asked, ticket));
+        locks.set(Task { what, ..Self::task(&open, asker, &asked, ticket) });
     }
 
     /// The last descriptor of an open file is closed: locks end that only it had (flock(2), `F_OFD_SETLK`). Nobody
@@ -150,8 +159,20 @@ impl Volume {
         for owner in locks.release(&open.node, file) {
             let asker = Asker { identity: Identity::None, patience: Patience::default() };
             let asked = Asked { file, owner, first: 0, last: u64::MAX, kind: None, waits: false };
-            locks.set(Self::task(open, &asker, &asked, Ticket::of_nobody()));
+            let what = What::Unlock { is_safe: Some(self.safety(&open.node)) };
+            locks.set(Task { what, ..Self::task(open, &asker, &asked, Ticket::of_nobody()) });
         }
+    }
+
+    /// Tells whether a file's data is safe, after a short wait, for an unlock that has waited for so long.
+    fn safety(&self, node: &Arc<Node>) -> Arc<dyn Fn(Duration) -> bool + Send + Sync> {
+        let (write_back, node) = (Arc::downgrade(&self.write_back), Arc::clone(node));
+        Arc::new(move |waited| {
+            let Some(write_back) = write_back.upgrade() else { return true };
+            let patience = Patience { pid: 0, until: Some(Instant::now() + DATA_STEP) };
+            write_back.make_safe(&node, patience).is_ok()
+                || waited >= DATA_WAITS && write_back.is_server_there()
+        })
     }
 
     /// The lock that keeps another one out, with the number of its process, as far as that is one of this host.
