@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         Command::Tune(arguments) => outcome(tune_command::run(&arguments)),
         // Its exit status is for monitoring.
         Command::Status(arguments) => status_command::run(&arguments),
-        Command::DiskUsage(arguments) => outcome(status_command::print_usage(&arguments.directory)),
+        Command::DiskUsage(arguments) => outcome(status_command::print_usage(&arguments)),
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
         Command::Top(arguments) => outcome(top_command::run(&arguments)),
         Command::Slow(arguments) => outcome(slow_command::run(&arguments)),

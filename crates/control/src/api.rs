@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use steadfast_catalog::manage::Batch;
-use steadfast_shares::RuleSpec;
+use steadfast_shares::{RuleSpec, ShareOptions};
 
 pub use steadfast_catalog::manage::{Mistake, ShareState};
 pub use steadfast_catalog::{Action, KeyChange, PlannedChange, Subject};
@@ -63,6 +63,20 @@ pub struct ShareStatus {
     /// What is wrong with it in other protocols.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin_faults: Vec<PluginFault>,
+}
+
+impl ShareStatus {
+    /// Whether some client may change what is shared there.
+    pub fn is_writable(&self) -> bool {
+        let may_change = |words: &[String]| {
+            let (options, _) = ShareOptions::default().with(words);
+            options.grants().iter().any(|rights| !rights.is_read_only)
+                || options.lists.access.iter().any(|(_, is_read_only)| !is_read_only)
+        };
+        let mut rules = self.rules.iter().map(|rule| &rule.options);
+        self.state != ShareState::Disabled
+            && (may_change(&self.options) || rules.any(|words| may_change(words)))
+    }
 }
 
 /// What a plug-in could not do.
@@ -417,6 +431,25 @@ pub use crate::explain::Explanation;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_writable_if_somebody_may_change_it() {
+        let share = |options: &[&str], rule: &[&str], state: &str| -> ShareStatus {
+            serde_json::from_value(serde_json::json!({
+                "path": "/a", "directory": "/a", "state": state, "id": 1, "options": options,
+                "clients": ["*"], "rules": [{"clients": ["*"], "options": rule}],
+            }))
+            .expect("a share")
+        };
+        for options in [&["rw"][..], &["ro", "rw=10.0.0.1"], &["sec=sys", "ro", "sec=none", "rw"]] {
+            assert!(share(options, &["ro"], "enabled").is_writable(), "{options:?}");
+            assert!(share(&["ro"], options, "faulty").is_writable(), "{options:?}");
+            assert!(!share(options, options, "disabled").is_writable(), "{options:?}");
+        }
+        for options in [&["ro"][..], &["none"], &["ro", "root=10.0.0.1"]] {
+            assert!(!share(options, &["ro"], "enabled").is_writable(), "{options:?}");
+        }
+    }
 
     #[test]
     fn a_prefix_is_of_whole_names() {

@@ -2,7 +2,8 @@
 //!
 //! [`capture`] makes NFS calls of captured packets, and tables of calls: [`capture::Dissector`],
 //! [`capture::Tables`]. It does no I/O but for what its modules `live` and `file` say. [`watch`] is
-//! the command that shows these tables; [`top`] shows what a Steadfast server tells of its calls. [`doctor`] looks at a machine twice and tells what makes NFS slow
+//! the command that shows these tables; [`top`] shows what a Steadfast server tells of its calls,
+//! and [`status`] judges how it is. [`doctor`] looks at a machine twice and tells what makes NFS slow
 //! there; [`tune`] knows the kernel's settings for it, and changes them. Nothing here knows how a Steadfast
 //! server works inside.
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@ pub mod capture;
 pub mod doctor;
 mod machine;
 mod screen;
+pub mod status;
 pub mod top;
 pub mod tune;
 pub mod watch;

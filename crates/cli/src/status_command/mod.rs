@@ -1,11 +1,9 @@
 //! `steadfast status`: one screen about a server, and an exit status for monitoring.
 //!
-//! [`Gathered`](gather::Gathered) is what could be found out in time: a disk that hangs may hold up an answer, and then that
-//! answer is missing. [`report`] judges it without I/O, [`text`] shows it. Nothing is changed by asking.
+//! [`steadfast_observe::status`] asks and judges. Here is which server is asked, [`text`] shows the report, and
+//! [`next`] makes the commands to type next those for this server.
 
-mod disks;
-mod gather;
-mod report;
+mod next;
 mod text;
 
 use std::path::PathBuf;
@@ -13,13 +11,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use steadfast_control::plain;
 use steadfast_control::statistics::unix_time;
+use steadfast_control::{Client, plain};
+use steadfast_observe::status::{self, Asked, Report, Verdict};
 
+use crate::server_place::ServerPlace;
 use crate::share_commands::arguments::ServerChoice;
-use report::{Report, Verdict};
-
-pub(crate) use disks::print_usage;
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct StatusArguments {
@@ -51,13 +48,41 @@ pub(crate) fn run(arguments: &StatusArguments) -> ExitCode {
     }
 }
 
+/// Prints how full a disk is: `status` runs this in a process of its own, which may hang.
+pub(crate) fn print_usage(arguments: &DiskUsageArguments) -> Result<()> {
+    println!("{}", status::usage(&arguments.directory)?);
+    Ok(())
+}
+
+/// # Errors
+/// When it is not known which server is meant, or there is no token to ask it with.
+fn asked(choice: &ServerChoice) -> Result<Asked> {
+    let place = ServerPlace::find(choice.config.as_deref(), choice.state_directory.as_deref())?;
+    let is_named = choice.connect.is_some() || choice.state_directory.is_some();
+    let is_guessed = !is_named && place.control_socket.is_none();
+    let client = match choice.connect {
+        Some(address) => Client::connect_tcp(address, &place.state_directory)?,
+        None => Client::connect(&place.state_directory).or_at(place.control_socket),
+    };
+    Ok(Asked {
+        client,
+        is_here: choice.connect.is_none(),
+        state_directory: place.state_directory,
+        mistakes: place.mistakes,
+        is_guessed: is_guessed && !rustix::process::geteuid().is_root(),
+    })
+}
+
 fn told(arguments: &StatusArguments) -> Result<Verdict> {
-    let report = match gather::gather(&arguments.server) {
-        Ok(gathered) => Report::of(&gathered),
+    let mut report = match asked(&arguments.server) {
+        Ok(asked) => Report::of(&status::gather(asked)),
         // Programs get a document here, too, and the exit status that goes with it.
-        Err(error) if arguments.json => Report::unknown(&format!("{error:#}"), &arguments.server),
+        Err(error) if arguments.json => Report::unknown(&format!("{error:#}")),
         Err(error) => return Err(error),
     };
+    for warning in &mut report.warnings {
+        warning.next = next::for_server(&warning.next, &arguments.server);
+    }
     let text = if arguments.json {
         plain::json(&report)? + "\n"
     } else {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{Clients, Log, Report, Serving, Shares, Verdict};
+use steadfast_observe::status::{Clients, Log, Report, Serving, Shares, Verdict};
 
 /// Shows a report; `now_unix_ms` says how long ago the server was started.
 pub(super) fn screen(report: &Report, now_unix_ms: u64) -> String {

@@ -1,44 +1,43 @@
 //! Asks a server for all that its status is made of, side by side, and waits for [`PATIENCE`] in all.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use serde::de::DeserializeOwned;
-use steadfast_control::api::{SharePage, ShareState, ShareStatus};
+use steadfast_control::api::SharePage;
 use steadfast_control::clients::ClientsReport;
 use steadfast_control::intent_log::LogReport;
 use steadfast_control::statistics::Statistics;
 use steadfast_control::{AskError, Client, Patience};
-use steadfast_shares::ShareOptions;
 
 use super::disks::{Disk, Mounts, Used};
-use crate::server_place::ServerPlace;
-use crate::share_commands::arguments::ServerChoice;
 
 /// How long the server has for all its answers. Its control interface answers within milliseconds unless
 /// a disk or a change of shares holds it up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Most faulty shares that are told by name.
-pub(super) const FAULTY_MAX: usize = 20;
+const FAULTY_MAX: usize = 20;
 
 /// Shares whose directories say which disks are looked at.
 const SHARES_OF_DISKS: usize = 2000;
 
 /// What became of a question.
 #[derive(Debug)]
-pub(super) enum Answer<T> {
+pub enum Answer<T> {
+    /// It came.
     Told(T),
     /// There was none within [`PATIENCE`].
     Late,
+    /// It was refused, or nobody is there.
     Failed(AskError),
 }
 
 impl<T> Answer<T> {
-    pub(super) fn told(&self) -> Option<&T> {
+    /// What was told, if it was.
+    pub fn told(&self) -> Option<&T> {
         match self {
             Self::Told(value) => Some(value),
             Self::Late | Self::Failed(_) => None,
@@ -48,37 +47,49 @@ impl<T> Answer<T> {
 
 /// All that was found out.
 #[derive(Debug)]
-pub(super) struct Gathered {
-    pub(super) statistics: Answer<Statistics>,
-    pub(super) log: Answer<LogReport>,
-    pub(super) clients: Answer<ClientsReport>,
-    pub(super) faulty: Answer<SharePage>,
+pub struct Gathered {
+    /// Its statistics; without them it does not serve.
+    pub statistics: Answer<Statistics>,
+    /// Its intent log.
+    pub log: Answer<LogReport>,
+    /// Who has state there.
+    pub clients: Answer<ClientsReport>,
+    /// The first of its shares that are not served.
+    pub faulty: Answer<SharePage>,
     /// The text that monitoring gets.
-    pub(super) metrics: Answer<String>,
-    pub(super) disks: Vec<Disk>,
+    pub metrics: Answer<String>,
+    /// The disks of shares, if it runs on this host.
+    pub disks: Vec<Disk>,
     /// Where the file system of the log is mounted, if nothing can be written there.
-    pub(super) log_read_only_at: Option<String>,
-    /// Who was asked.
-    pub(super) choice: ServerChoice,
+    pub log_read_only_at: Option<String>,
     /// Without an answer: the process that has the state directory all the same.
-    pub(super) owner: Option<u32>,
+    pub owner: Option<u32>,
     /// What is wrong with the configuration, one line a mistake.
-    pub(super) mistakes: Vec<String>,
-    pub(super) state_directory: String,
+    pub mistakes: Vec<String>,
+    /// Where it keeps its state.
+    pub state_directory: String,
     /// Nobody has named a server, and this user's own was looked for.
-    pub(super) is_guessed: bool,
+    pub is_guessed: bool,
+}
+
+/// Who is asked.
+#[derive(Debug)]
+pub struct Asked {
+    /// Asks it.
+    pub client: Client,
+    /// It runs on this host, so its disks and its state directory can be looked at.
+    pub is_here: bool,
+    /// Where it keeps its state.
+    pub state_directory: PathBuf,
+    /// What is wrong with the configuration, one line a mistake.
+    pub mistakes: Vec<String>,
+    /// Nobody has named a server, and this user's own is looked for.
+    pub is_guessed: bool,
 }
 
 /// Asks.
-///
-/// # Errors
-/// When it is not known which server is meant, or there is no token to ask it with.
-pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
-    let place = ServerPlace::find(choice.config.as_deref(), choice.state_directory.as_deref())?;
-    let client = match choice.connect {
-        Some(address) => Client::connect_tcp(address, &place.state_directory)?,
-        None => Client::connect(&place.state_directory).or_at(place.control_socket.clone()),
-    };
+pub fn gather(asked: Asked) -> Gathered {
+    let Asked { client, is_here, state_directory, mistakes, is_guessed } = asked;
     let deadline = Instant::now() + PATIENCE;
     let statistics = ask::<Statistics>(&client, "/v1/statistics");
     let log = ask::<LogReport>(&client, "/v1/log");
@@ -96,23 +107,23 @@ pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
     let log = within(&log, deadline);
     let shares = within(&shares, deadline);
     // The server's disks are not this host's if it is asked by TCP.
-    let (disks, log_read_only_at) = if choice.connect.is_none() && statistics.told().is_some() {
+    let (disks, log_read_only_at) = if is_here && statistics.told().is_some() {
         let mounts = Mounts::now();
         let logged = log.told().into_iter().flat_map(|log| &log.figures.file_systems);
         let logged = logged.map(|one| Used { directory: &one.path, is_writable: false });
         let served = shares.told().into_iter().flat_map(|page| &page.shares);
         let served = served
-            .map(|share| Used { directory: &share.directory, is_writable: is_writable(share) });
+            .map(|share| Used { directory: &share.directory, is_writable: share.is_writable() });
         let log_read_only_at = log.told().and_then(|log| mounts.read_only_at(Path::new(&log.path)));
         (mounts.usage(logged.chain(served)), log_read_only_at)
     } else {
         (Vec::new(), None)
     };
     let owner = match &statistics {
-        Answer::Failed(error) if error.is_without_server() => owner(&place.state_directory),
+        Answer::Failed(error) if error.is_without_server() => owner(&state_directory),
         _ => None,
     };
-    Ok(Gathered {
+    Gathered {
         statistics,
         log,
         clients: within(&clients, deadline),
@@ -120,27 +131,11 @@ pub(super) fn gather(choice: &ServerChoice) -> Result<Gathered> {
         metrics: within(&metrics, deadline),
         disks,
         log_read_only_at,
-        choice: choice.clone(),
         owner,
-        mistakes: place.mistakes,
-        state_directory: place.state_directory.display().to_string(),
-        is_guessed: choice.connect.is_none()
-            && choice.state_directory.is_none()
-            && place.control_socket.is_none()
-            && !rustix::process::geteuid().is_root(),
-    })
-}
-
-/// Whether some client may change what is shared there.
-fn is_writable(share: &ShareStatus) -> bool {
-    let may_change = |words: &[String]| {
-        let (options, _) = ShareOptions::default().with(words);
-        options.grants().iter().any(|rights| !rights.is_read_only)
-            || options.lists.access.iter().any(|(_, is_read_only)| !is_read_only)
-    };
-    let mut rules = share.rules.iter().map(|rule| &rule.options);
-    share.state != ShareState::Disabled
-        && (may_change(&share.options) || rules.any(|words| may_change(words)))
+        mistakes,
+        state_directory: state_directory.display().to_string(),
+        is_guessed,
+    }
 }
 
 type Pending<T> = Receiver<Result<T, AskError>>;
@@ -197,25 +192,6 @@ fn has_lock(process: u32, inode: u64, locks: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_share_is_writable_if_somebody_may_change_it() {
-        let share = |options: &[&str], rule: &[&str], state: &str| -> ShareStatus {
-            serde_json::from_value(serde_json::json!({
-                "path": "/a", "directory": "/a", "state": state, "id": 1, "options": options,
-                "clients": ["*"], "rules": [{"clients": ["*"], "options": rule}],
-            }))
-            .unwrap()
-        };
-        for options in [&["rw"][..], &["ro", "rw=10.0.0.1"], &["sec=sys", "ro", "sec=none", "rw"]] {
-            assert!(is_writable(&share(options, &["ro"], "enabled")), "{options:?}");
-            assert!(is_writable(&share(&["ro"], options, "faulty")), "{options:?}");
-            assert!(!is_writable(&share(options, options, "disabled")), "{options:?}");
-        }
-        for options in [&["ro"][..], &["none"], &["ro", "root=10.0.0.1"]] {
-            assert!(!is_writable(&share(options, &["ro"], "enabled")), "{options:?}");
-        }
-    }
 
     #[test]
     fn who_has_a_lock_is_found_and_who_waits_for_it_is_not() {

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+/// The command of the program that looks at disks: it prints what [`usage`] says of a directory.
+pub const DISK_USAGE: &str = "disk-usage";
 /// How long all disks have for their answers.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks whether one has answered.
@@ -28,27 +30,27 @@ const DISKS_MAX: usize = 32;
 
 /// A file system with shares on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Disk {
+pub struct Disk {
     /// Where it is mounted.
-    pub(super) path: String,
+    pub path: String,
     /// Its size.
-    pub(super) total_bytes: u64,
+    pub total_bytes: u64,
     /// What is written.
-    pub(super) used_bytes: u64,
+    pub used_bytes: u64,
     /// What users who are not root may still write. The rest is kept for root.
-    pub(super) available_bytes: u64,
+    pub available_bytes: u64,
     /// Mounted read-only; its fill level means nothing.
     #[serde(default)]
-    pub(super) is_read_only: bool,
+    pub is_read_only: bool,
     /// The file system itself is read-only, as after an error of its disk, and a share on it is writable.
     #[serde(default)]
-    pub(super) changes_fail: bool,
+    pub changes_fail: bool,
     /// Why its size is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) why: Option<String>,
+    pub why: Option<String>,
     /// It has not answered in time; false: it failed for the reason in `why`.
     #[serde(default)]
-    pub(super) hangs: bool,
+    pub hangs: bool,
 }
 
 /// A directory that a disk is looked at for.
@@ -114,7 +116,7 @@ struct Asked<'m> {
 
 fn begin(path: &Path) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?)
-        .arg("disk-usage")
+        .arg(DISK_USAGE)
         .arg(path)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -180,18 +182,17 @@ fn said(output: impl Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The other side, in the process that may hang: prints how many bytes there are, are used and are available.
+/// The other side, in the process that may hang: how many bytes there are, are used and are available.
 ///
 /// # Errors
 /// Why they are not known.
-pub(crate) fn print_usage(directory: &Path) -> anyhow::Result<()> {
+pub fn usage(directory: &Path) -> std::io::Result<String> {
     let found = rustix::fs::statvfs(directory)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
     let used = found.f_blocks.saturating_sub(found.f_bfree);
     let is_read_only = found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);
     let mode = if is_read_only { READ_ONLY } else { "read-write" };
-    println!("{} {} {} {mode}", bytes(found.f_blocks), bytes(used), bytes(found.f_bavail));
-    Ok(())
+    Ok(format!("{} {} {} {mode}", bytes(found.f_blocks), bytes(used), bytes(found.f_bavail)))
 }
 
 /// Something that is mounted: those that can be written come first, and then by path.

@@ -9,7 +9,6 @@ use steadfast_control::intent_log::LogReport;
 
 use super::disks::Disk;
 use super::gather::{Answer, Gathered, PATIENCE};
-use crate::share_commands::arguments::ServerChoice;
 
 /// Of the document's form. A field may be added without another version.
 const VERSION: u32 = 1;
@@ -28,8 +27,10 @@ const NEXT_OF_DISK: &str = "dmesg -T | tail";
 /// The worst of all warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub enum Verdict {
+    /// Nothing is to be done.
     Fine,
+    /// Something is to be done; all that is promised is kept.
     Warning,
     /// Some clients are not served, or something is lost if nobody acts.
     Critical,
@@ -38,7 +39,8 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) const fn exit_status(self) -> u8 {
+    /// What the program ends with: 0 to 3, as monitoring wants it.
+    pub const fn exit_status(self) -> u8 {
         match self {
             Self::Fine => 0,
             Self::Warning => 1,
@@ -51,95 +53,128 @@ impl Verdict {
 /// Whether a server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Serving {
+pub enum Serving {
+    /// It answers.
     Yes,
     /// There is none.
     NotRunning,
     /// A process has the state directory, and cannot be asked yet or any more.
     StartingOrStopping,
+    /// It is there, or should be, and does not answer.
     NotAnswering,
+    /// It could not be found out.
     Unknown,
 }
 
 /// Something to be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Warning {
-    pub(super) severity: Verdict,
-    pub(super) what: String,
+pub struct Warning {
+    /// How bad it is.
+    pub severity: Verdict,
+    /// What is wrong, for people.
+    pub what: String,
     /// The command to type next.
-    pub(super) next: String,
+    pub next: String,
 }
 
+/// How many shares there are, by state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Shares {
-    pub(super) enabled: u64,
-    pub(super) disabled: u64,
-    pub(super) draining: u64,
-    pub(super) faulty: u64,
+pub struct Shares {
+    /// Served.
+    pub enabled: u64,
+    /// Known, and not served.
+    pub disabled: u64,
+    /// Served to those who use them already.
+    pub draining: u64,
+    /// Wanted, and not served.
+    pub faulty: u64,
     /// The first of them, with the reason.
-    pub(super) faults: Vec<Fault>,
+    pub faults: Vec<Fault>,
 }
 
+/// Something that does not work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Fault {
-    pub(super) path: String,
-    pub(super) why: String,
+pub struct Fault {
+    /// Of a share or of a file system.
+    pub path: String,
+    /// What is in the way.
+    pub why: String,
 }
 
+/// How many clients there are, by what they do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Clients {
+pub struct Clients {
     /// Those that have files open or locked, or a session.
-    pub(super) with_state: u64,
+    pub with_state: u64,
     /// Of these, those whose lease has expired.
-    pub(super) silent: u64,
-    pub(super) connections: u64,
+    pub silent: u64,
+    /// Connections of clients of any kind.
+    pub connections: u64,
     /// Clients reclaim what a restart took from them, and new opens and locks wait.
-    pub(super) is_in_grace: bool,
+    pub is_in_grace: bool,
     /// Clients with a journal of what async shares acknowledge to them.
-    pub(super) journaling: u64,
+    pub journaling: u64,
     /// Of these, those that have not come since a crash.
-    pub(super) awaited: u64,
+    pub awaited: u64,
     /// Of these, those that bring back what the server had lost.
-    pub(super) recovering: u64,
+    pub recovering: u64,
     /// Of these, those that did not come in time.
-    pub(super) missed: u64,
+    pub missed: u64,
 }
 
+/// The intent log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Log {
+pub struct Log {
     /// `on`, `closing`, `off`, or `unmade`: no share needs one yet.
-    pub(super) phase: String,
-    pub(super) why: Option<String>,
-    pub(super) path: String,
-    pub(super) ring_bytes: u64,
-    pub(super) used_bytes: u64,
-    pub(super) waiting_replies: u64,
-    pub(super) faults: Vec<Fault>,
-    pub(super) set_aside_files: u64,
+    pub phase: String,
+    /// Why it is in this phase, if that is not what is usual.
+    pub why: Option<String>,
+    /// Where it is.
+    pub path: String,
+    /// Its size.
+    pub ring_bytes: u64,
+    /// What is not let go yet.
+    pub used_bytes: u64,
+    /// Replies that wait for it.
+    pub waiting_replies: u64,
+    /// File systems that take no changes.
+    pub faults: Vec<Fault>,
+    /// Files of changes for file systems that are not there.
+    pub set_aside_files: u64,
 }
 
 /// Everything.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Report {
-    pub(super) version: u32,
-    pub(super) verdict: Verdict,
-    pub(super) serving: Serving,
+pub struct Report {
+    /// Of the form of this document.
+    pub version: u32,
+    /// The worst of the warnings.
+    pub verdict: Verdict,
+    /// Whether it serves.
+    pub serving: Serving,
     /// Why it does not serve.
-    pub(super) why: Option<String>,
-    pub(super) program_version: Option<String>,
-    pub(super) process: Option<u32>,
-    pub(super) started_unix_ms: Option<u64>,
+    pub why: Option<String>,
+    /// Of the server, not of who asks.
+    pub program_version: Option<String>,
+    /// Its process, if it runs on this host.
+    pub process: Option<u32>,
+    /// When it was started, in milliseconds of Unix time.
+    pub started_unix_ms: Option<u64>,
     /// `None`, like the following: not known.
-    pub(super) shares: Option<Shares>,
-    pub(super) clients: Option<Clients>,
+    pub shares: Option<Shares>,
+    /// Who uses it.
+    pub clients: Option<Clients>,
     /// `None` also for a server without a log.
-    pub(super) log: Option<Log>,
-    pub(super) disks: Vec<Disk>,
-    pub(super) warnings: Vec<Warning>,
+    pub log: Option<Log>,
+    /// The disks of shares.
+    pub disks: Vec<Disk>,
+    /// The worst first.
+    pub warnings: Vec<Warning>,
 }
 
 impl Report {
-    pub(super) fn of(gathered: &Gathered) -> Self {
+    /// Judges what was gathered.
+    pub fn of(gathered: &Gathered) -> Self {
         let mut warnings = Warnings::default();
         let (serving, why) = serving(gathered, &mut warnings);
         let statistics = gathered.statistics.told();
@@ -164,17 +199,14 @@ impl Report {
             warnings.add(Verdict::Warning, what, "steadfast check-config");
         }
         let mut warnings = warnings.0;
-        for warning in &mut warnings {
-            warning.next = for_server(&warning.next, &gathered.choice);
-        }
         warnings.sort_by_key(|warning| std::cmp::Reverse(warning.severity));
         let verdict = warnings.first().map_or(Verdict::Fine, |worst| worst.severity);
         Self { verdict, warnings, ..report }
     }
 
     /// Of what could not be found out at all.
-    pub(super) fn unknown(why: &str, choice: &ServerChoice) -> Self {
-        let next = for_server("steadfast check-config", choice);
+    pub fn unknown(why: &str) -> Self {
+        let next = "steadfast check-config".to_owned();
         let warning = Warning { severity: Verdict::Unknown, what: why.to_owned(), next };
         Self {
             version: VERSION,
@@ -191,29 +223,6 @@ impl Report {
             warnings: vec![warning],
         }
     }
-}
-
-/// A command for the server that was asked: one of ours gets the options that name it.
-fn for_server(command: &str, choice: &ServerChoice) -> String {
-    let ours = command.strip_prefix("sudo ").unwrap_or(command);
-    // That is for a client.
-    if !ours.starts_with("steadfast ") || ours.starts_with("steadfast journal ") {
-        return command.to_owned();
-    }
-    let path = |path: &Path| word(&path.display().to_string());
-    let config = choice.config.as_deref().map(path);
-    if ours == "steadfast check-config" {
-        return config.map_or_else(|| command.to_owned(), |file| format!("{command} {file}"));
-    }
-    let options = [
-        ("--config", config),
-        ("--state-directory", choice.state_directory.as_deref().map(path)),
-        ("--connect", choice.connect.map(|address| word(&address.to_string()))),
-    ];
-    options
-        .into_iter()
-        .filter_map(|(option, value)| Some((option, value?)))
-        .fold(command.to_owned(), |command, (option, value)| format!("{command} {option} {value}"))
 }
 
 #[derive(Default)]
@@ -365,7 +374,7 @@ fn descriptors(metrics: &str, warnings: &mut Warnings) {
 }
 
 /// A path as a word of a shell.
-fn word(path: &str) -> String {
+pub fn word(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
     if !path.is_empty() && path.chars().all(is_plain) {
         return path.to_owned();
@@ -511,7 +520,7 @@ fn disks(disks: &[Disk], warnings: &mut Warnings) {
 
 impl Disk {
     /// As df(1) has it: of what is used and what users may still write.
-    pub(super) fn used_percent(&self) -> u64 {
+    pub fn used_percent(&self) -> u64 {
         percent(self.used_bytes, self.used_bytes.saturating_add(self.available_bytes))
     }
 }
@@ -562,7 +571,6 @@ mod tests {
                 hangs: false,
             }],
             log_read_only_at: None,
-            choice: ServerChoice::default(),
             owner: None,
             mistakes: Vec::new(),
             state_directory: "/state".to_owned(),
@@ -734,34 +742,6 @@ mod tests {
         let report = Report::of(&Gathered { metrics: Answer::Told(uncounted), ..healthy() });
         assert_eq!((report.shares, report.verdict), (None, Verdict::Warning));
         assert!(report.warnings[0].what.contains("does not end"), "{:?}", report.warnings);
-    }
-
-    #[test]
-    fn the_next_command_is_for_the_same_server() {
-        let choice = ServerChoice {
-            config: Some("/etc/my server.toml".into()),
-            state_directory: None,
-            connect: Some(([192, 0, 2, 1], 7).into()),
-        };
-        let next = |command| for_server(command, &choice);
-        let options = "--config '/etc/my server.toml' --connect 192.0.2.1:7";
-        assert_eq!(next("steadfast log status"), format!("steadfast log status {options}"));
-        assert_eq!(next("sudo steadfast status"), format!("sudo steadfast status {options}"));
-        assert_eq!(next("steadfast check-config"), "steadfast check-config '/etc/my server.toml'");
-        for others in ["df -h /", "steadfast journal replay DIR   # on the client"] {
-            assert_eq!(next(others), others);
-        }
-        assert_eq!(for_server("steadfast doctor", &ServerChoice::default()), "steadfast doctor");
-        // A shell takes brackets for a pattern.
-        let sixth = ServerChoice {
-            connect: Some((std::net::Ipv6Addr::LOCALHOST, 7).into()),
-            ..ServerChoice::default()
-        };
-        assert_eq!(for_server("steadfast top", &sixth), "steadfast top --connect '[::1]:7'");
-        let gathered = Gathered { choice, ..disk(4, None) };
-        let log = log(|log| log.figures.phase = "off".to_owned()).log;
-        let report = Report::of(&Gathered { log, ..gathered });
-        assert!(report.warnings.iter().any(|one| one.next.ends_with(options)), "{report:?}");
     }
 
     #[test]
