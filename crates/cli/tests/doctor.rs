@@ -8,7 +8,7 @@ mod common;
 mod nfs3_support;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -81,6 +81,20 @@ fn is_apart() -> bool {
 
 fn nowhere() -> PathBuf {
     PathBuf::from("/nonexistent/state")
+}
+
+/// Binds the port of NFS as soon as it is free: a process that another test starts holds a copy of a socket that was
+/// closed until it has become its program.
+fn at_port_of_nfs<T>(bind: impl Fn(&'static str) -> io::Result<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match bind("127.0.0.1:2049") {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            bound => return bound.unwrap(),
+        }
+    }
 }
 
 /// Sends as many datagrams as it can to a socket that is not read from.
@@ -233,7 +247,7 @@ fn stand_in() -> tempfile::TempDir {
 #[test]
 fn datagrams_that_find_no_room_are_found() {
     apart(|| {
-        let socket = UdpSocket::bind("127.0.0.1:2049").unwrap();
+        let socket = at_port_of_nfs(UdpSocket::bind);
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
         let said = during(|| flood(&socket, 100), || doctor(&nowhere(), "1", &["--no-names"]));
         assert_eq!(said.must("udp-receive-drops")["severity"], "critical");
@@ -241,7 +255,7 @@ fn datagrams_that_find_no_room_are_found() {
         assert_eq!(said.status, 3);
         drop(socket);
         // With the usual buffer the same burst has room.
-        let socket = UdpSocket::bind("127.0.0.1:2049").unwrap();
+        let socket = at_port_of_nfs(UdpSocket::bind);
         socket.set_nonblocking(true).unwrap();
         let burst = || {
             flood(&socket, 40);
@@ -271,7 +285,7 @@ fn connections_that_nobody_accepts_are_found_and_tune_makes_room_for_them() {
         const SETTING: &str = "/proc/sys/net/core/somaxconn";
         fs::write(SETTING, "1").unwrap();
         // Two have room; the others are told nothing.
-        let listener = TcpListener::bind("127.0.0.1:2049").unwrap();
+        let listener = at_port_of_nfs(TcpListener::bind);
         let storm = || {
             let address = listener.local_addr().unwrap();
             let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(100));
@@ -299,7 +313,7 @@ fn connections_that_nobody_accepts_are_found_and_tune_makes_room_for_them() {
         let lines = fs::read_to_string(&file).unwrap();
         assert!(lines.contains("# was 1\nnet.core.somaxconn = 4096\n"), "{lines}");
         drop(listener);
-        let listener = TcpListener::bind("127.0.0.1:2049").unwrap();
+        let listener = at_port_of_nfs(TcpListener::bind);
         let address = listener.local_addr().unwrap();
         let connect = || {
             let all: Vec<TcpStream> =

@@ -1,7 +1,5 @@
 //! What was gathered, judged: the document of `steadfast status --json`. A function of its input.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use steadfast_control::AskError;
 use steadfast_control::clients::ClientsReport;
