@@ -41,6 +41,7 @@ mod pending;
 mod ranges;
 mod record;
 mod recover;
+pub mod report;
 mod scan;
 mod state;
 mod status;

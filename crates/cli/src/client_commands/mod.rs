@@ -1,7 +1,5 @@
 //! `steadfast clients`: who has files open and locked at a running server, and how to end that.
 
-mod text;
-
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_control::clients::{ClientEnded, ClientsReport};
 use steadfast_control::{Client, Patience, plain};
+use steadfast_observe::text::clients as text;
 
 use crate::share_commands::{self, arguments::ServerChoice};
 

@@ -1,8 +1,6 @@
 //! `steadfast journal`: looks at the journal of a mount, also while the mount runs; sends what is in one
 //! that nobody uses, or throws it away.
 
-mod report;
-
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,9 +11,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use steadfast_control::plain;
 use steadfast_journal::care;
+use steadfast_journal::report::{self, ListReport};
 use steadfast_mount::replay_journal;
-
-use report::ListReport;
 
 /// The exit status of a replay that has not sent all.
 const NOT_ALL: u8 = 3;

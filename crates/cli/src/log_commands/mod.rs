@@ -1,7 +1,6 @@
 //! `steadfast log`: asks the server that runs, or looks at a log that none uses.
 
 mod probe_report;
-mod text;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,14 +13,13 @@ use steadfast_control::plain;
 use steadfast_control::statistics::{Statistics, unix_time};
 use steadfast_control::{AskError, Client, Patience};
 use steadfast_durability::{LogCare, LogFound, probe};
+use steadfast_observe::text::log as text;
 use steadfast_server::StateDirectory;
 use steadfast_server::intent_log::{care, forget_what_was_mounted, log_path};
 
 use crate::arguments::{LogAction, LogArguments};
 use crate::server_place::ServerPlace;
 use probe_report::ProbeReport;
-
-pub(crate) use text::figures;
 
 /// Does what was asked for.
 ///

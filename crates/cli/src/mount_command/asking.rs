@@ -11,10 +11,8 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use steadfast_control::plain;
 use steadfast_mount::status::{
-    self, AskError, Flushed, MountPoint, MountStatus, find, mount_points, prometheus,
+    self, AskError, Flushed, MountPoint, MountStatus, find, mount_points, prometheus, text,
 };
-
-use super::text;
 
 /// How many mounts are asked at one time.
 const ASKED_AT_ONCE: usize = 64;

@@ -7,7 +7,6 @@
 //! colon in its name, so that these words are no share.
 
 mod asking;
-mod text;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};

@@ -2,15 +2,12 @@
 //! `import`, `export`: what is shared, asked of a running server and changed there.
 //!
 //! What is typed ([`arguments`]) becomes a batch ([`changes`]), which the server checks and does
-//! as a whole; what it tells is shown as tables ([`listing`], [`table`]), or as JSON.
+//! as a whole; what it tells is shown as tables ([`text`]), or as JSON.
 
 pub(crate) mod arguments;
 mod changes;
-mod listing;
-mod outcome;
 mod programs;
 mod rule;
-mod table;
 mod waiting;
 
 use std::io::{IsTerminal, Read, Write};
@@ -25,7 +22,9 @@ use steadfast_control::api::{
     Wish,
 };
 use steadfast_control::plain;
+use steadfast_control::statistics::unix_time;
 use steadfast_control::{AskError, Client};
+use steadfast_observe::text::{self, table::Screen};
 use steadfast_server::{directory_problem, planned_alone};
 
 use crate::arguments::CONFIGURATION_FILE;
@@ -36,7 +35,6 @@ use arguments::{
     ImportArguments, PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments,
     ShareList, TellArguments,
 };
-use table::Screen;
 use waiting::Waiting;
 
 pub(crate) use programs::completion;
@@ -63,12 +61,12 @@ pub(crate) fn share(arguments: &ShareArguments) -> Result<()> {
         ShareAction::List(what) => list(&client, what),
         ShareAction::Show { path, json } => {
             let share = asked(client.share(&changes::path(path)?))?;
-            tell(*json, &share, listing::share)
+            tell(*json, &share, text::shares::share)
         }
         ShareAction::Accept { paths, all, json } => {
             let paths = paths.iter().map(|path| changes::path(path)).collect::<Result<_>>()?;
             let done = asked(client.accept(&AcceptRequest { paths, all: *all }))?;
-            tell(*json, &done, outcome::accepted)?;
+            tell(*json, &done, text::outcome::accepted)?;
             match done.warnings.len() {
                 0 => Ok(()),
                 count => bail!("{count} of them cannot be served"),
@@ -134,7 +132,7 @@ fn list(client: &Client, what: &ShareList) -> Result<()> {
         return print(&page.shares.iter().map(|it| told(&it.path) + "\n").collect::<String>());
     }
     let shares = plain::document(&page.shares)?;
-    print(&listing::shares(&shares, page.total, Screen::of_stdout()))
+    print(&text::shares::shares(&shares, page.total, Screen::of_stdout()))
 }
 
 /// `steadfast group`
@@ -148,7 +146,7 @@ pub(crate) fn group(arguments: &GroupArguments) -> Result<()> {
         let lines: Result<String> = groups.iter().map(line).collect();
         return print(&lines?);
     }
-    print(&listing::groups(&plain::document(&groups)?, Screen::of_stdout()))
+    print(&text::shares::groups(&plain::document(&groups)?, Screen::of_stdout()))
 }
 
 /// `steadfast apply`
@@ -218,7 +216,7 @@ pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
         let planned = planned_alone(&wanted, defaults(&arguments.server));
         let planned =
             planned.map_err(|mistakes| told_of_mistakes("mistakes in the files", &mistakes))?;
-        return tell(arguments.change.json, &planned, outcome::plan);
+        return tell(arguments.change.json, &planned, text::outcome::plan);
     }
     wished(&client, &Wish::Import(wanted), &arguments.change)
 }
@@ -261,13 +259,13 @@ fn exports_files(etc: &Path) -> Result<Vec<PathBuf>> {
 /// `steadfast rollback`
 pub(crate) fn rollback(arguments: &RollbackArguments) -> Result<()> {
     let done = asked(client(&arguments.server)?.rollback(arguments.state))?;
-    tell(arguments.json, &done, outcome::applied)
+    tell(arguments.json, &done, text::outcome::applied)
 }
 
 /// `steadfast reload`
 pub(crate) fn reload(arguments: &TellArguments) -> Result<()> {
     let done = asked(client(&arguments.server)?.reload())?;
-    tell(arguments.json, &done, outcome::applied)?;
+    tell(arguments.json, &done, text::outcome::applied)?;
     nothing_left_out(&done)
 }
 
@@ -278,7 +276,9 @@ pub(crate) fn history(arguments: &HistoryArguments) -> Result<()> {
         return watch(arguments);
     }
     let history = asked(client(&arguments.server)?.history())?;
-    tell(arguments.json, &history, listing::history)
+    tell(arguments.json, &history, |history, screen| {
+        text::shares::history(history, unix_time(), screen)
+    })
 }
 
 /// `steadfast export`
@@ -294,7 +294,7 @@ fn watch(arguments: &TellArguments) -> Result<()> {
         let text = if arguments.json {
             line(&event)?
         } else {
-            listing::event(&plain::document(&event)?, screen)
+            text::shares::event(&plain::document(&event)?, screen)
         };
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -316,12 +316,12 @@ fn wished(client: &Client, wish: &Wish, options: &ChangeOptions) -> Result<()> {
         let waiting = Waiting::begin("planning");
         let planned = asked(client.plan(wish))?;
         drop(waiting);
-        return tell(options.json, &planned, outcome::plan);
+        return tell(options.json, &planned, text::outcome::plan);
     }
     let waiting = Waiting::begin("applying");
     let done = asked(client.apply(wish, options.wait))?;
     drop(waiting);
-    tell(options.json, &done, outcome::applied)?;
+    tell(options.json, &done, text::outcome::applied)?;
     nothing_left_out(&done)
 }
 

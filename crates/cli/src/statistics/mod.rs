@@ -1,10 +1,9 @@
 //! `steadfast statistics`: what a running server has done, and where the time of its calls went.
 //!
 //! The server makes [`Statistics`] of what its threads count and gives them to whoever asks at its
-//! control socket ([`steadfast_control`]); this is the other side, for people ([`table`]) and
+//! control socket ([`steadfast_control`]); this is the other side, for people ([`text`]) and
 //! for programs. Metrics are made by the server, as for a scraper; [`textfile`] keeps them in a file.
 
-mod table;
 mod textfile;
 
 use std::io::{ErrorKind, Write};
@@ -13,6 +12,7 @@ use anyhow::{Context, Result};
 use steadfast_control::Patience;
 use steadfast_control::metrics::Format;
 use steadfast_control::statistics::Statistics;
+use steadfast_observe::text::statistics as text;
 
 use crate::arguments::StatisticsArguments;
 use crate::share_commands;
@@ -61,8 +61,8 @@ fn print(
 ) -> Result<bool> {
     let text = match (arguments.json, arguments.recent) {
         (true, count) => json(document, count.unwrap_or(0))?,
-        (false, Some(count)) => table::recent(document, count),
-        (false, None) => table::summary(document, is_interval),
+        (false, Some(count)) => text::recent(document, count),
+        (false, None) => text::summary(document, is_interval),
     };
     write(text.as_bytes())
 }

@@ -4,7 +4,6 @@
 //! [`next`] makes the commands to type next those for this server.
 
 mod next;
-mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +13,7 @@ use clap::Args;
 use steadfast_control::statistics::unix_time;
 use steadfast_control::{Client, plain};
 use steadfast_observe::status::{self, Asked, Report, Verdict};
+use steadfast_observe::text::status as text;
 
 use crate::server_place::ServerPlace;
 use crate::share_commands::arguments::ServerChoice;

@@ -4,7 +4,7 @@
 //! from the kernel's list of mounts alone (`place`). It answers though its server is gone and the mount itself
 //! hangs: whoever answers takes no lock that is held while something waits for the server or a disk. A question
 //! and its answer are a line of JSON each (`document`). [`status`] and [`flush`] ask; [`prometheus`] writes
-//! answers as metrics.
+//! answers as metrics, [`text`] as text for people.
 
 mod client;
 pub(crate) mod counters;
@@ -14,6 +14,7 @@ mod gather;
 mod place;
 pub mod prometheus;
 mod service;
+pub mod text;
 
 pub use client::{AskError, flush, status};
 pub use document::{

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use steadfast_control::clients::{ClientStatus, ClientsReport, HoldingStatus};
 
 /// A list of clients, with what they hold if that was asked for.
-pub(super) fn list(report: &ClientsReport) -> String {
+#[must_use]
+pub fn list(report: &ClientsReport) -> String {
     let mut text = String::new();
     if report.is_in_grace {
         text +=
@@ -94,12 +95,14 @@ fn holds(holding: &HoldingStatus) -> String {
 }
 
 /// Whether a client would lose something.
-pub(super) fn has_something(client: &ClientStatus) -> bool {
+#[must_use]
+pub fn has_something(client: &ClientStatus) -> bool {
     client.opens + client.locks + client.delegations > 0
 }
 
 /// Who it is, and what it loses.
-pub(super) fn cost(client: &ClientStatus) -> String {
+#[must_use]
+pub fn cost(client: &ClientStatus) -> String {
     let ClientStatus { id, address, name, opens, locks, delegations, state, .. } = client;
     let delegations = match delegations {
         0 => String::new(),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::examples::Examples;
 use super::{Edition, Page, roff};
 
-const DOCUMENT: &str = include_str!("../../../../docs/mount.md");
+const DOCUMENT: &str = include_str!("../../../docs/mount.md");
 
 const NAME: &str = "mount.steadfast";
 

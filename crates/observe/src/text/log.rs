@@ -9,7 +9,8 @@ use std::fmt::Write;
 use steadfast_control::intent_log::{FaultReport, FlushReport, LogFigures, LogReport};
 
 /// For people, with the rates of so many seconds.
-pub(crate) fn figures(log: &LogFigures, seconds: f64) -> String {
+#[must_use]
+pub fn figures(log: &LogFigures, seconds: f64) -> String {
     let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
     let mut text = format!(
         "intent log: {}, {} of {} MiB in use ({:.1}%), {} replies wait\n",
@@ -51,7 +52,8 @@ pub(crate) fn figures(log: &LogFigures, seconds: f64) -> String {
 }
 
 /// For people; `now_unix_ms` says how long ago things were.
-pub(super) fn report(log: &LogReport, started_seconds: f64, now_unix_ms: u64) -> String {
+#[must_use]
+pub fn report(log: &LogReport, started_seconds: f64, now_unix_ms: u64) -> String {
     let mut text = format!(
         "{} (process {}), epoch {}, record {} stable, {} last\n{}",
         log.path,
@@ -99,7 +101,8 @@ pub(super) fn report(log: &LogReport, started_seconds: f64, now_unix_ms: u64) ->
 }
 
 /// For people.
-pub(super) fn flushed(report: &FlushReport) -> String {
+#[must_use]
+pub fn flushed(report: &FlushReport) -> String {
     let mut text = String::new();
     for path in &report.flushed {
         let _ = writeln!(text, "{path}: flushed");

@@ -1,15 +1,15 @@
-//! What `steadfast journal` prints.
+//! What a look at a journal found, as a document for programs and as text for people.
 
 use std::fmt::Write;
 
+use crate::care::{Look, Verified};
+use crate::manifest::{Line, escape, hex, utc};
+use crate::{Damage, Kind, Pending};
 use serde::Serialize;
-use steadfast_journal::care::{Look, Verified};
-use steadfast_journal::manifest::{Line, escape, hex, utc};
-use steadfast_journal::{Damage, Kind, Pending};
 
 /// The journal, for programs. Names are as in the manifest: bytes that do not print are `\xNN`.
 #[derive(Serialize)]
-pub(super) struct ListReport {
+pub struct ListReport {
     version: u32,
     path: String,
     /// The process that has it open.
@@ -77,7 +77,9 @@ impl Change {
 }
 
 impl ListReport {
-    pub(super) fn of(look: &Look) -> Self {
+    /// The document of a look.
+    #[must_use]
+    pub fn of(look: &Look) -> Self {
         Self {
             version: 1,
             path: look.path.display().to_string(),
@@ -94,7 +96,9 @@ impl ListReport {
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    /// The same for people.
+    #[must_use]
+    pub fn text(&self) -> String {
         let mut text = format!("{}: of {} on {}, ", self.path, self.share, self.server);
         // Writing to a string cannot fail.
         let _ = match &self.in_use_by {
@@ -157,12 +161,15 @@ fn plain(line: &Line) -> String {
     line.text.replace('\t', "  ")
 }
 
-pub(super) fn changes(count: usize) -> String {
+/// So many changes, in words.
+#[must_use]
+pub fn changes(count: usize) -> String {
     if count == 1 { "1 change".to_owned() } else { format!("{count} changes") }
 }
 
 /// Whether something that had been stable is lost.
-pub(super) fn is_damaged(verified: &Verified) -> bool {
+#[must_use]
+pub fn is_damaged(verified: &Verified) -> bool {
     let (look, manifest) = (&verified.look, &verified.manifest);
     let is_manifest_whole = !manifest.is_there || manifest.is_whole;
     let is_ring_whole = look.are_superblocks_whole
@@ -172,7 +179,9 @@ pub(super) fn is_damaged(verified: &Verified) -> bool {
     !(is_ring_whole && is_manifest_whole && manifest.different.is_empty())
 }
 
-pub(super) fn verified(verified: &Verified) -> String {
+/// What a check of a whole journal found, for people.
+#[must_use]
+pub fn verified(verified: &Verified) -> String {
     let (look, manifest) = (&verified.look, &verified.manifest);
     let mut text = format!(
         "{}: {} read, and {} of them as they were written\n",

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use steadfast_observe::status::{Clients, Log, Report, Serving, Shares, Verdict};
+use crate::status::{Clients, Log, Report, Serving, Shares, Verdict};
 
 /// Shows a report; `now_unix_ms` says how long ago the server was started.
-pub(super) fn screen(report: &Report, now_unix_ms: u64) -> String {
+#[must_use]
+pub fn screen(report: &Report, now_unix_ms: u64) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = head(&mut text, report, now_unix_ms)

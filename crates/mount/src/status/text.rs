@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use steadfast_journal::manifest::utc;
-use steadfast_mount::status::{
+use super::{
     AskError, DataStatus, Flushed, JournalStatus, MountPoint, MountStatus, RecoveriesStatus,
 };
+use steadfast_journal::manifest::utc;
 
 /// A call that has waited for so long shows that the server does not answer, in ms.
 const SILENT_MS: u64 = 1000;
@@ -16,7 +16,8 @@ macro_rules! push {
 }
 
 /// All mounts, one after the other.
-pub(super) fn mounts(told: &[(&MountPoint, &Result<MountStatus, AskError>)]) -> String {
+#[must_use]
+pub fn mounts(told: &[(&MountPoint, &Result<MountStatus, AskError>)]) -> String {
     if told.is_empty() {
         return "steadfast mount has nothing mounted here\n".to_owned();
     }
@@ -232,7 +233,8 @@ fn recoveries(text: &mut String, told: &RecoveriesStatus, now_unix_ms: u64) {
 }
 
 /// What is pending after a flush, in one line.
-pub(super) fn not_flushed(flushed: &Flushed) -> String {
+#[must_use]
+pub fn not_flushed(flushed: &Flushed) -> String {
     let data = &flushed.data;
     let what = if flushed.has_given_up { "not all of it was flushed" } else { "not flushed" };
     let mut text = format!(

@@ -9,13 +9,19 @@ const GAP: &str = "  ";
 
 /// How a text looks on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Color {
+pub enum Color {
+    /// As the terminal writes.
     #[default]
     Plain,
+    /// Heads, and what is so now.
     Bold,
+    /// Good, or more.
     Green,
+    /// To be looked at.
     Yellow,
+    /// Wrong, or less.
     Red,
+    /// Of no use now.
     Dim,
 }
 
@@ -34,15 +40,16 @@ impl Color {
 
 /// What standard output is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Screen {
+pub struct Screen {
     /// In characters; `None`: as wide as it takes.
-    pub(super) width: Option<usize>,
-    pub(super) has_colors: bool,
+    pub width: Option<usize>,
+    /// Whether it is a terminal whose user wants colours.
+    pub has_colors: bool,
 }
 
 impl Screen {
     /// Standard output as it is.
-    pub(super) fn of_stdout() -> Self {
+    pub fn of_stdout() -> Self {
         let stdout = std::io::stdout();
         if !stdout.is_terminal() {
             return Self::default();
@@ -55,7 +62,7 @@ impl Screen {
     }
 
     /// A text in a colour.
-    pub(super) fn paint(self, color: Color, text: &str) -> String {
+    pub fn paint(self, color: Color, text: &str) -> String {
         if !self.has_colors || color == Color::Plain || text.is_empty() {
             return text.to_owned();
         }
@@ -65,13 +72,14 @@ impl Screen {
 
 /// A field.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cell {
+pub struct Cell {
     text: String,
     color: Color,
 }
 
 impl Cell {
-    pub(super) fn colored(text: impl AsRef<str>, color: Color) -> Self {
+    /// A text in a colour; characters that would command a terminal are shown as such.
+    pub fn colored(text: impl AsRef<str>, color: Color) -> Self {
         // What others wrote does not command the terminal.
         let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         Self { text: text.as_ref().chars().map(plain).collect(), color }
@@ -86,29 +94,31 @@ impl<T: AsRef<str>> From<T> for Cell {
 
 /// Lines of fields under a head.
 #[derive(Debug)]
-pub(super) struct Table {
+pub struct Table {
     head: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
     /// An empty one.
-    pub(super) fn new(head: &[&'static str]) -> Self {
+    pub fn new(head: &[&'static str]) -> Self {
         Self { head: head.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a line, of as many fields as the head has.
-    pub(super) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
+    pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
         self.rows.push(cells.into());
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether it has no line but its head.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Its text. Columns without anything in them are left out; the widest give way where the
     /// terminal is too narrow, and show by `…` that they do.
-    pub(super) fn text(&self, screen: Screen) -> String {
+    pub fn text(&self, screen: Screen) -> String {
         let widths: Vec<usize> = (0..self.head.len())
             .map(|column| {
                 let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -170,7 +180,7 @@ fn narrowed(mut widths: Vec<usize>, most: Option<usize>) -> Vec<usize> {
 }
 
 /// A list that says at its end how many it leaves out, of at most so many characters.
-pub(super) fn list(words: &[String], width: usize) -> String {
+pub fn list(words: &[String], width: usize) -> String {
     let whole = words.join(",");
     if length(&whole) <= width {
         return whole;

@@ -1,6 +1,7 @@
 //! Man pages: one for each command, of the definitions of its arguments and the examples beside this file;
 //! steadfast.toml(5) and shares.d(5), of the files that are installed as samples; mount.steadfast(8), of the table in
 //! docs/mount.md. So there is one text of each thing. Tests say that examples parse and that no key is missing.
+#![forbid(unsafe_code)]
 
 mod examples;
 mod mount_helper;
@@ -11,46 +12,42 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
 
-use crate::environment;
-use crate::share_commands::arguments::ManArguments;
-use examples::Examples;
+pub use examples::{Example, Examples, Section};
 
 /// What is installed as `/etc/steadfast/steadfast.toml`.
-const CONFIGURATION: &str = include_str!("../../../../packaging/steadfast.toml");
+const CONFIGURATION: &str = include_str!("../../../packaging/steadfast.toml");
 /// What is installed as an example of a group's file.
-const GROUP: &str = include_str!("../../../../packaging/shares.d.example.toml");
+const GROUP: &str = include_str!("../../../packaging/shares.d.example.toml");
 
 /// What the head of a page says beside its name.
-#[derive(Debug)]
-struct Edition {
+#[derive(Clone, Debug)]
+pub struct Edition {
     /// `YYYY-MM-DD`
-    date: String,
+    pub date: String,
     /// The program and its version.
-    source: String,
+    pub source: String,
 }
 
 /// A page.
 #[derive(Debug)]
-struct Page {
+pub struct Page {
     /// With its section: `steadfast.1`.
-    file: String,
-    text: String,
+    pub file: String,
+    /// In the language of man(7).
+    pub text: String,
 }
 
-/// Writes all pages into a directory, which is made if it is missing.
+/// Writes all pages of a program into a directory, which is made if it is missing.
 ///
 /// # Errors
 /// When one cannot be written.
-pub(crate) fn write(arguments: &ManArguments) -> Result<()> {
-    let directory = &arguments.directory;
-    let pages = pages(&Edition::now()).context("cannot make man pages")?;
-    std::fs::create_dir_all(directory)
-        .and_then(|()| pages.iter().try_for_each(|page| page.write(directory)))
-        .with_context(|| format!("cannot write man pages into {}", directory.display()))
+pub fn write(program: Command, directory: &Path) -> io::Result<()> {
+    let pages = pages(program, &Edition::now())?;
+    std::fs::create_dir_all(directory)?;
+    pages.iter().try_for_each(|page| page.write(directory))
 }
 
 impl Page {
@@ -72,7 +69,11 @@ impl Edition {
     }
 }
 
-fn pages(edition: &Edition) -> io::Result<Vec<Page>> {
+/// All pages: of the files, of the mount helper, and of each command that is not hidden.
+///
+/// # Errors
+/// When the definition of a command cannot be told.
+pub fn pages(program: Command, edition: &Edition) -> io::Result<Vec<Page>> {
     let examples = Examples::read();
     let mut pages = vec![
         sample::page(
@@ -91,7 +92,7 @@ fn pages(edition: &Edition) -> io::Result<Vec<Page>> {
         ),
         mount_helper::page(edition, &examples),
     ];
-    let mut all = environment::described().disable_help_subcommand(true);
+    let mut all = program.disable_help_subcommand(true);
     all.build();
     commands(&all, &mut |path, command| {
         pages.push(command_page(edition, &examples, path, command)?);
@@ -100,8 +101,11 @@ fn pages(edition: &Edition) -> io::Result<Vec<Page>> {
     Ok(pages)
 }
 
-/// Visits a command and all below it that are not hidden; the path has its words after `steadfast`.
-fn commands(
+/// Visits a command and all below it that are not hidden; the path has its words after the program's.
+///
+/// # Errors
+/// Those of the visitor, who sees no more commands after one.
+pub fn commands(
     top: &Command,
     visit: &mut impl FnMut(&[&str], &Command) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -156,40 +160,12 @@ fn command_page(
 mod tests {
     use super::*;
 
-    fn edition() -> Edition {
-        Edition { date: "2026-01-02".to_owned(), source: "steadfast 0".to_owned() }
-    }
-
-    fn text_of(file: &str) -> String {
-        let pages = pages(&edition()).expect("pages");
-        pages.into_iter().find(|page| page.file == file).expect(file).text
-    }
-
-    #[test]
-    fn each_command_has_a_page_with_its_sections() {
-        let text = text_of("steadfast-share-add.1");
-        for part in [
-            ".TH steadfast-share-add 1 2026-01-02 \"steadfast 0\"",
-            ".SH NAME\n",
-            ".SH SYNOPSIS\n",
-            ".SH OPTIONS\n",
-            ".SH EXAMPLES\n",
-            ".SH SEE ALSO\n",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        let pages = pages(&edition()).expect("pages");
-        assert!(pages.len() > 60, "{}", pages.len());
-        for page in &pages {
-            assert!(page.text.contains(".SH EXAMPLES\n"), "{}", page.file);
-        }
-        let hidden = ["steadfast-names-helper.1", "steadfast-disk-usage.1"];
-        assert!(pages.iter().all(|page| !hidden.contains(&page.file.as_str())));
-    }
-
     #[test]
     fn each_key_that_the_server_reads_is_in_its_page() {
-        let configuration = text_of("steadfast.toml.5");
+        let edition = Edition { date: "2026-01-02".to_owned(), source: "steadfast 0".to_owned() };
+        let all = pages(Command::new("steadfast"), &edition).expect("pages");
+        let page = all.iter().find(|page| page.file == "steadfast.toml.5").expect("a page");
+        let configuration = &page.text;
         for (section, keys) in steadfast_catalog::configuration::KEYS {
             let entries = sample::keys(CONFIGURATION, section);
             for key in *keys {
@@ -221,11 +197,11 @@ mod tests {
     fn pages_can_be_made_twice_and_be_the_same() {
         let place = tempfile::tempdir().expect("a directory");
         let directory = place.path().join("new");
-        let arguments = ManArguments { directory: directory.clone() };
-        write(&arguments).expect("written");
+        let program = || Command::new("steadfast").about("serves");
+        write(program(), &directory).expect("written");
         let count = || std::fs::read_dir(&directory).expect("a directory").count();
         let first = count();
-        write(&arguments).expect("written again");
+        write(program(), &directory).expect("written again");
         assert_eq!(count(), first);
         assert!(directory.join("mount.steadfast.8").exists());
     }

@@ -1,91 +1,62 @@
-//! The examples of the commands, which stand in `examples.txt`: sections `## COMMAND`, and in them what an example does
-//! (`# …`) before what is typed. [`Examples`] is that text; a test parses each line that begins with `steadfast`.
+//! `steadfast man`: man pages, which `steadfast-manual` makes of the definitions of the arguments. The tests here are those
+//! of its examples and pages that need these definitions.
 
-use super::roff;
+use anyhow::{Context, Result};
 
-const TEXT: &str = include_str!("examples.txt");
+use crate::environment;
+use crate::share_commands::arguments::ManArguments;
 
-/// All examples.
-#[derive(Debug)]
-pub(super) struct Examples(Vec<Section>);
-
-/// Those of one command.
-#[derive(Debug)]
-struct Section {
-    /// The words after `steadfast`; empty for the program itself.
-    command: &'static str,
-    examples: Vec<Example>,
-}
-
-#[derive(Debug, Default)]
-struct Example {
-    what: Vec<&'static str>,
-    lines: Vec<&'static str>,
-}
-
-impl Examples {
-    pub(super) fn read() -> Self {
-        let mut sections: Vec<Section> = Vec::new();
-        for line in TEXT.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
-            if let Some(command) = line.strip_prefix("##") {
-                let command = command.trim();
-                let command = if command == "steadfast" { "" } else { command };
-                sections.push(Section { command, examples: Vec::new() });
-                continue;
-            }
-            // The text begins with a section, as a test says.
-            let Some(section) = sections.last_mut() else { continue };
-            let what = line.strip_prefix("# ");
-            match section.examples.last_mut() {
-                Some(last) if what.is_none() || last.lines.is_empty() => last.add(what, line),
-                _ => {
-                    let mut example = Example::default();
-                    example.add(what, line);
-                    section.examples.push(example);
-                }
-            }
-        }
-        Self(sections)
-    }
-
-    fn of(&self, command: &str) -> Option<&Section> {
-        self.0.iter().find(|section| section.command == command)
-    }
-
-    /// The section of a page.
-    pub(super) fn section(&self, command: &str) -> String {
-        let Some(section) = self.of(command) else { return String::new() };
-        let mut text = String::from(".SH EXAMPLES\n");
-        for (index, example) in section.examples.iter().enumerate() {
-            if index > 0 {
-                text.push_str(".PP\n");
-            }
-            text.push_str(&roff::markdown(&example.what.join(" ")));
-            text.push_str(":\n");
-            text.push_str(&roff::literal(&example.lines.join("\n")));
-        }
-        text
-    }
-}
-
-impl Example {
-    fn add(&mut self, what: Option<&'static str>, line: &'static str) {
-        match what {
-            Some(what) => self.what.push(what),
-            None => self.lines.push(line),
-        }
-    }
+/// Writes all pages into a directory, which is made if it is missing.
+///
+/// # Errors
+/// When one cannot be written.
+pub(crate) fn write(arguments: &ManArguments) -> Result<()> {
+    let directory = &arguments.directory;
+    steadfast_manual::write(environment::described(), directory)
+        .with_context(|| format!("cannot write man pages into {}", directory.display()))
 }
 
 #[cfg(test)]
 mod tests {
+    //! Unit ring.
+
     use clap::Parser;
+    use steadfast_manual::{Edition, Examples};
     use steadfast_mount::Options;
 
-    use super::super::commands;
     use super::*;
     use crate::arguments::Arguments;
-    use crate::environment;
+
+    fn edition() -> Edition {
+        Edition { date: "2026-01-02".to_owned(), source: "steadfast 0".to_owned() }
+    }
+
+    fn text_of(file: &str) -> String {
+        let pages = steadfast_manual::pages(environment::described(), &edition()).expect("pages");
+        pages.into_iter().find(|page| page.file == file).expect(file).text
+    }
+
+    #[test]
+    fn each_command_has_a_page_with_its_sections() {
+        let text = text_of("steadfast-share-add.1");
+        for part in [
+            ".TH steadfast-share-add 1 2026-01-02 \"steadfast 0\"",
+            ".SH NAME\n",
+            ".SH SYNOPSIS\n",
+            ".SH OPTIONS\n",
+            ".SH EXAMPLES\n",
+            ".SH SEE ALSO\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let pages = steadfast_manual::pages(environment::described(), &edition()).expect("pages");
+        assert!(pages.len() > 60, "{}", pages.len());
+        for page in &pages {
+            assert!(page.text.contains(".SH EXAMPLES\n"), "{}", page.file);
+        }
+        let hidden = ["steadfast-names-helper.1", "steadfast-disk-usage.1"];
+        assert!(pages.iter().all(|page| !hidden.contains(&page.file.as_str())));
+    }
 
     /// The words of a line, as a shell makes them; what is after a pipe, a redirection or `&&` is another
     /// program's, and so is what is behind a number sign.
@@ -124,7 +95,7 @@ mod tests {
         let mut paths = vec!["mount.steadfast".to_owned()];
         let mut all = environment::described().disable_help_subcommand(true);
         all.build();
-        commands(&all, &mut |path, _| {
+        steadfast_manual::commands(&all, &mut |path, _| {
             paths.push(path.join(" "));
             Ok(())
         })

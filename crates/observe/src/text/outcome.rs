@@ -17,7 +17,8 @@ const PLACES_MAX: usize = 5;
 const CHANGES_MAX: usize = 200;
 
 /// What would be done.
-pub(super) fn plan(plan: &Plan, screen: Screen) -> String {
+#[must_use]
+pub fn plan(plan: &Plan, screen: Screen) -> String {
     let mut text = String::new();
     changes(&mut text, &plan.changes, screen);
     notes(&mut text, "left out", Color::Red, &plan.mistakes, screen);
@@ -35,7 +36,8 @@ pub(super) fn plan(plan: &Plan, screen: Screen) -> String {
 }
 
 /// What was done.
-pub(super) fn applied(applied: &Applied, screen: Screen) -> String {
+#[must_use]
+pub fn applied(applied: &Applied, screen: Screen) -> String {
     let mut text = String::new();
     if applied.changes.len() <= 1 {
         changes(&mut text, &applied.changes, screen);
@@ -60,7 +62,8 @@ pub(super) fn applied(applied: &Applied, screen: Screen) -> String {
 }
 
 /// What became of shares that are accepted on what they are on.
-pub(super) fn accepted(applied: &Applied, screen: Screen) -> String {
+#[must_use]
+pub fn accepted(applied: &Applied, screen: Screen) -> String {
     let mut text = String::new();
     notes(&mut text, "warning", Color::Yellow, &applied.warnings, screen);
     if applied.warnings.is_empty() {

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use steadfast_control::api::{Event, GroupStatus, History, ShareState, ShareStatus};
-use steadfast_control::statistics::unix_time;
 
 use super::table::{Cell, Color, Screen, Table, list};
 
@@ -21,7 +20,8 @@ fn color(state: ShareState) -> Color {
 }
 
 /// A line a share; what is wrong with some of them, below.
-pub(super) fn shares(shares: &[ShareStatus], total: usize, screen: Screen) -> String {
+#[must_use]
+pub fn shares(shares: &[ShareStatus], total: usize, screen: Screen) -> String {
     if shares.is_empty() {
         return match total {
             0 => "nothing is shared: see `steadfast share add --help`\n".to_owned(),
@@ -56,7 +56,8 @@ pub(super) fn shares(shares: &[ShareStatus], total: usize, screen: Screen) -> St
 }
 
 /// All of a share.
-pub(super) fn share(share: &ShareStatus, screen: Screen) -> String {
+#[must_use]
+pub fn share(share: &ShareStatus, screen: Screen) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         if !value.is_empty() {
@@ -86,7 +87,8 @@ pub(super) fn share(share: &ShareStatus, screen: Screen) -> String {
 }
 
 /// A line a group.
-pub(super) fn groups(groups: &[GroupStatus], screen: Screen) -> String {
+#[must_use]
+pub fn groups(groups: &[GroupStatus], screen: Screen) -> String {
     let mut table = Table::new(&[
         "GROUP",
         "STATE",
@@ -129,10 +131,10 @@ pub(super) fn groups(groups: &[GroupStatus], screen: Screen) -> String {
     text
 }
 
-/// A line a state.
-pub(super) fn history(history: &History, screen: Screen) -> String {
+/// A line a state; `now` is the time since 1970, of which ages are counted.
+#[must_use]
+pub fn history(history: &History, now: Duration, screen: Screen) -> String {
     let mut table = Table::new(&["STATE", "AGE", "WHAT", "WHO", "COMMENT"]);
-    let now = unix_time();
     for entry in &history.entries {
         let is_now = entry.sequence == history.sequence;
         let color = match (is_now, entry.can_return) {
@@ -164,7 +166,8 @@ fn age(age: Duration) -> String {
 }
 
 /// A change that was watched.
-pub(super) fn event(event: &Event, screen: Screen) -> String {
+#[must_use]
+pub fn event(event: &Event, screen: Screen) -> String {
     let (sign, shown) = match (event.old, event.new) {
         (None, Some(_)) => ("+", Color::Green),
         (_, None) => ("-", Color::Red),
@@ -236,12 +239,16 @@ mod tests {
         );
         let entry = HistoryEntry {
             sequence: 4,
-            unix_ms: unix_time().as_millis() as u64 - 300_000,
+            unix_ms: 1_000_000,
             who: "user 0".to_owned(),
             summary: "1 share added".to_owned(),
             ..HistoryEntry::default()
         };
-        let told = history(&History { sequence: 4, entries: vec![entry] }, Screen::default());
+        let told = history(
+            &History { sequence: 4, entries: vec![entry] },
+            Duration::from_secs(1300),
+            Screen::default(),
+        );
         assert_eq!(told, "STATE  AGE    WHAT           WHO\n4      5 min  1 share added  user 0\n");
     }
 

@@ -5,13 +5,14 @@ use std::fmt::Write;
 
 use steadfast_control::statistics::{Operation, Recorded, Stages, Statistics};
 
-use crate::log_commands;
+use super::log;
 
 /// Numbers of the server in one line.
 const NUMBERS_A_LINE: usize = 3;
 
 /// Operations, their stages, the intent log's and the server's numbers.
-pub(super) fn summary(document: &Statistics, is_interval: bool) -> String {
+#[must_use]
+pub fn summary(document: &Statistics, is_interval: bool) -> String {
     let seconds = document.seconds();
     let mut text = if is_interval {
         format!("\n{seconds:.1} s\n\n")
@@ -25,9 +26,9 @@ pub(super) fn summary(document: &Statistics, is_interval: bool) -> String {
     operations(&mut text, document, seconds);
     compound_operations(&mut text, document);
     stages(&mut text, document);
-    if let Some(log) = &document.log {
+    if let Some(figures) = &document.log {
         text.push('\n');
-        text += &log_commands::figures(log, seconds);
+        text += &log::figures(figures, seconds);
     }
     server(&mut text, document);
     text
@@ -157,7 +158,8 @@ fn server(text: &mut String, document: &Statistics) {
 }
 
 /// The last calls of the flight recorder.
-pub(super) fn recent(document: &Statistics, count: usize) -> String {
+#[must_use]
+pub fn recent(document: &Statistics, count: usize) -> String {
     let mut text = format!(
         "{:>10} {:22} {:>8} {:20} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}\n",
         "s ago",
