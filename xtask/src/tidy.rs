@@ -3,6 +3,7 @@
 
 mod dependencies;
 mod licences;
+mod shape;
 mod sources;
 
 use std::path::Path;
@@ -54,6 +55,7 @@ pub(crate) fn rules() -> Result<()> {
     let mut faults = dependencies::faults(&metadata)?;
     faults.extend(sources::faults(root)?);
     faults.extend(licences::faults(&metadata)?);
+    faults.extend(shape::faults(root)?);
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }

@@ -1,4 +1,4 @@
-//! Process-like tests of the whole of it: decisions by names that are asked of a name server on
+//! Process ring, without the program: decisions by names that are asked of a name server on
 //! loopback, which dies, dawdles, lies and flaps.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

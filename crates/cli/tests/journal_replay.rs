@@ -1,4 +1,4 @@
-//! Process test: `steadfast journal replay` against the real server.
+//! Process ring: `steadfast journal replay` against the real server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Process tests: the real program's metrics by its socket, by TCP and in a file, as Prometheus' own tools
+//! Process ring: the real program's metrics by its socket, by TCP and in a file, as Prometheus' own tools
 //! read them. Without `promtool` (Debian: prometheus) its tests tell so and pass, but not with `CI=true`.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)] // A failure here is a failure of the test.

@@ -1,4 +1,4 @@
-//! Process tests: what mistakes of the operator get, with the real program.
+//! Process ring: what mistakes of the operator get, with the real program.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Process tests: `steadfast mount` through the kernel's FUSE, against a real server on loopback.
+//! Process ring: `steadfast mount` through the kernel's FUSE, against a real server on loopback.
 //!
 //! They mount, so they need root and /dev/fuse. Where those are missing they do nothing, and fail with
 //! `CI=true`.

@@ -1,4 +1,4 @@
-//! Process tests: what fsync, close and `O_SYNC` writes have promised on a mount with a journal (docs/mount.md) is
+//! Process ring: what fsync, close and `O_SYNC` writes have promised on a mount with a journal (docs/mount.md) is
 //! there after crashes of server and client, and when the journal's ring or its disk is full.
 //!
 //! `STEADFAST_CRASHES=N` is how often.

@@ -1,4 +1,4 @@
-//! Process tests: mounts with a journal of another server, nfs-ganesha, which has no recovery program: what it has
+//! Process ring: mounts with a journal of another server, nfs-ganesha, which has no recovery program: what it has
 //! lost in a crash its write verifier tells (docs/mount.md).
 //!
 //! `STEADFAST_CRASHES=N` is how often. They need nfs-ganesha and rpcbind, and tell so where those are missing; with

@@ -1,4 +1,4 @@
-//! Process tests: mounts with a journal (docs/mount.md), against a real server on loopback.
+//! Process ring: mounts with a journal (docs/mount.md), against a real server on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Process tests: locks of fcntl(2) and flock(2) on mounts are the server's (docs/mount.md): they exclude other mounts and
+//! Process ring: locks of fcntl(2) and flock(2) on mounts are the server's (docs/mount.md): they exclude other mounts and
 //! the server's own processes, end with whoever had them, and outlive the server's restart.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

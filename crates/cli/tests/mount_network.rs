@@ -1,4 +1,4 @@
-//! Process tests: mounts whose network is pulled, or whose process stands still for a while (docs/mount.md).
+//! Process ring: mounts whose network is pulled, or whose process stands still for a while (docs/mount.md).
 //!
 //! `STEADFAST_CRASHES=N` is how often, `STEADFAST_PULLED_S` for how many seconds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]

@@ -1,4 +1,4 @@
-//! Process tests: mounts with a journal of `async` shares (docs/mount.md), whose server dies, and whose
+//! Process ring: mounts with a journal of `async` shares (docs/mount.md), whose server dies, and whose
 //! server's disk loses all that was not made stable.
 //!
 //! `STEADFAST_CRASHES=N` is how often, where that matters; with it the server also crashes while what was lost is

@@ -1,4 +1,4 @@
-//! Process tests: several mounts with a journal each change the same files and names of an `async` share, one
+//! Process ring: several mounts with a journal each change the same files and names of an `async` share, one
 //! after the other. Each sees what the others have done.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

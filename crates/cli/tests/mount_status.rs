@@ -1,4 +1,4 @@
-//! Process tests: `steadfast mount status` and `steadfast mount flush` (docs/mount.md).
+//! Process ring: `steadfast mount status` and `steadfast mount flush` (docs/mount.md).
 //!
 //! They mount, so they need root and /dev/fuse. Where those are missing they do nothing, and fail with
 //! `CI=true`.

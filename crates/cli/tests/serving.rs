@@ -1,4 +1,4 @@
-//! Process tests: the real program serves, reloads, stops and is killed; seen by a client.
+//! Process ring: the real program serves, reloads, stops and is killed; seen by a client.
 
 #![allow(clippy::expect_used)] // A failure here is a failure of the test.
 

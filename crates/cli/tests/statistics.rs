@@ -1,4 +1,4 @@
-//! Process tests: what the real program tells of itself, by its control socket and by
+//! Process ring: what the real program tells of itself, by its control socket and by
 //! `steadfast statistics`.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)] // A failure here is a failure of the test.

@@ -1,4 +1,4 @@
-//! Unit tests of `packaging/`: alert rules and dashboard ask for metrics and labels that the server tells,
+//! Unit ring: `packaging/`: alert rules and dashboard ask for metrics and labels that the server tells,
 //! and lead to pages that are there.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // A failure here is a failure of the test.
 

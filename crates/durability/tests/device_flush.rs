@@ -1,4 +1,4 @@
-//! How writes to the intent log are made stable, on file systems of their own: with root only.
+//! Unit ring. How writes to the intent log are made stable, on file systems of their own: with root only.
 //! One test, since a child has its parent's locks until it is another program.
 #![allow(clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Who is let in: decisions that wait for a name, flavours, ports, groups, shares that drain.
+//! Unit ring. Who is let in: decisions that wait for a name, flavours, ports, groups, shares that drain.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::net::IpAddr;

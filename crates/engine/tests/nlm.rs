@@ -1,4 +1,4 @@
-//! NLM and NSM through the bytes of their messages: each procedure, each status, both widths, both
+//! Unit ring. NLM and NSM through the bytes of their messages: each procedure, each status, both widths, both
 //! forms. Ring: unit.
 #![allow(clippy::unwrap_used)]
 

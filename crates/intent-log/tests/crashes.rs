@@ -1,4 +1,4 @@
-//! Property test: random histories of a log with crashes at any write, of which any sectors may be
+//! Property ring: random histories of a log with crashes at any write, of which any sectors may be
 //! on the medium. What was said to be stable is found, in order, byte for byte; what was never
 //! completed is not; nor is anything of an epoch before.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]

@@ -1,4 +1,4 @@
-//! Unit tests of the running log over a medium in memory: room, order, failures, damage, threads.
+//! Unit ring: the running log over a medium in memory: room, order, failures, damage, threads.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Unit tests of leaving a log and going on with it, with a crash at every step of that.
+//! Unit ring: leaving a log and going on with it, with a crash at every step of that.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! What must not be possible, and what must survive: escapes from the share, other users'
-//! files, full disks, handles after a restart. Integration tests; most need root.
+//! Unit ring, on real file systems. What must not be possible, and what must survive: escapes from the share, other users'
+//! files, full disks, handles after a restart. most need root.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

@@ -1,4 +1,4 @@
-//! What files have of the disk, on every file system that can be had here. Integration tests.
+//! Unit ring, on real file systems. What files have of the disk, on every file system that can be had here.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

@@ -1,4 +1,4 @@
-//! Local processes and guarded files, on real file systems. Integration tests; most need root.
+//! Unit ring, on real file systems. Local processes and guarded files. Most need root.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

@@ -1,4 +1,4 @@
-//! What storage tells the intent log of each operation, on every file system that can be had.
+//! Unit ring, on real file systems. What storage tells the intent log of each operation, on every file system that can be had.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

@@ -1,4 +1,4 @@
-//! Every operation, on every file system that can be had here. Integration tests; root sees all.
+//! Unit ring, on real file systems. Every operation, on every file system that can be had here. Root sees all.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

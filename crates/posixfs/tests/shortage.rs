@@ -1,4 +1,4 @@
-//! What is done when the process has no descriptor left. A test of its own, since the limit is
+//! Unit ring, on real file systems. What is done when the process has no descriptor left. A test of its own, since the limit is
 //! the whole process's.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What clients are told of file systems is what they have, and what they ask a new object to have it
+//! Unit ring, on real file systems. What clients are told of file systems is what they have, and what they ask a new object to have it
 //! has, or they are told that it cannot. Integration tests on real file systems; most need root.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Handles kept in a store: one user without capabilities. Integration tests; each runs in a
+//! Unit ring, on real file systems. Handles kept in a store: one user without capabilities. Each runs in a
 //! thread that gave its capabilities up, or as it is where there are none.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Process-internal tests over real loopback sockets: UDP.
+//! Unit ring, over real loopback sockets: UDP.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]
 

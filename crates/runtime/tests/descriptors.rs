@@ -1,4 +1,4 @@
-//! Process-internal test over real loopback sockets: what happens without descriptors. In a
+//! Unit ring, over real loopback sockets: what happens without descriptors. In a
 //! process of its own, since the limit is the process's.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]

@@ -1,4 +1,4 @@
-//! Process-internal tests over real loopback sockets: who is served when there is more to do than
+//! Unit ring, over real loopback sockets: who is served when there is more to do than
 //! can be done.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]

@@ -1,4 +1,4 @@
-//! Process-internal tests over real loopback sockets: replies that are held back for a moment, to
+//! Unit ring, over real loopback sockets: replies that are held back for a moment, to
 //! go out with those of others.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]

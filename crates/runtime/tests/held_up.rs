@@ -1,4 +1,4 @@
-//! Storage that hangs, beside storage that does not.
+//! Unit ring, over real sockets. Storage that hangs, beside storage that does not.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

@@ -1,4 +1,4 @@
-//! Process-internal tests over real loopback sockets: parked replies and their flushes.
+//! Unit ring, over real loopback sockets: parked replies and their flushes.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]
 

@@ -1,4 +1,4 @@
-//! Process-internal tests over real loopback sockets: several pools beside each other.
+//! Unit ring, over real loopback sockets: several pools beside each other.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]
 

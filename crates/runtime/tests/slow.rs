@@ -1,4 +1,4 @@
-//! Process-internal tests over real loopback sockets: each stage of a call is slow in turn, and the flight
+//! Unit ring, over real loopback sockets: each stage of a call is slow in turn, and the flight
 //! recorder names it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_imports)]

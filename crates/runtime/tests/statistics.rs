@@ -1,4 +1,4 @@
-//! Process-internal tests over real loopback sockets: what is counted, measured and recorded.
+//! Unit ring, over real loopback sockets: what is counted, measured and recorded.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_imports)]
 

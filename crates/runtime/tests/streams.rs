@@ -1,4 +1,4 @@
-//! Process-internal tests over real loopback sockets: TCP.
+//! Unit ring, over real loopback sockets: TCP.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]
 

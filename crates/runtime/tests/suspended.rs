@@ -1,4 +1,4 @@
-//! Calls that wait for a client.
+//! Unit ring, over real sockets. Calls that wait for a client.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

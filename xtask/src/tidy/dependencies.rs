@@ -31,6 +31,8 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("observe", &["control", "wire", "rpc", "xdr", "sys"]),
     // The client's: it shares the medium of the server's log, and nothing else of the server.
     ("journal", &["intent-log", "sys"]),
+    // Of definitions that it is given.
+    ("manual", &[]),
     // Puts the above together; speaks to the host's rpcbind as a client does.
     (
         "server",
@@ -63,6 +65,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "server",
             "bench",
             "journal",
+            "manual",
             "mount",
             "observe",
             "sys",
@@ -85,6 +88,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     ("server", &["client", "wire"]),
     ("steadfast", &["client", "wire", "xdr"]),
     ("mount", &["intent-log"]),
+    ("manual", &["catalog", "mount"]),
     ("powercut", &["xdr"]),
 ];
 

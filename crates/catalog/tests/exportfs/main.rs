@@ -1,4 +1,4 @@
-//! Property test against the real exportfs(8) of nfs-utils, where that is installed: what it refuses
+//! Property ring, against the real exportfs(8) of nfs-utils, where that is installed: what it refuses
 //! is refused by import, and nobody gets more than its table gives him. Where import is stricter, a
 //! row of `differences.txt` says why.
 //!

@@ -1,5 +1,4 @@
-//! The state through its interface: each operation, the models, and the bounds. Rings: unit,
-//! property, threads.
+//! Unit ring and property ring: the state through its interface: each operation, the models, the bounds, threads.
 #![allow(clippy::expect_used)]
 
 mod back_channel;
