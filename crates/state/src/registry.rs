@@ -753,13 +753,15 @@ fn clamped(channel: Channel, settings: &Settings) -> Channel {
     }
 }
 
-/// The fore channel that a session gets. Once half of the bytes for slots are reserved, it gets a
-/// part of the rest only.
+/// The fore channel that a session gets. Once half of the bytes for slots are reserved, it gets so small a part of
+/// the rest that there is a session for each client that the server takes.
 fn granted(channel: Channel, settings: &Settings, slot_bytes_free: u64) -> Option<Channel> {
-    const PART_OF_THE_REST: u64 = 16;
+    // The rest shrinks by this part with each session: it halves in so many sessions as 0.7 times this.
+    const PARTS_MIN: u64 = 16;
     let mut fore = clamped(channel, settings);
     let is_scarce = slot_bytes_free < settings.limits.slot_bytes_max / 2;
-    let part = if is_scarce { PART_OF_THE_REST } else { 1 };
+    let parts = PARTS_MIN.max(u64::from(settings.limits.clients_max) / 4);
+    let part = if is_scarce { parts } else { 1 };
     let slots_free = slot_bytes_free / slot_bytes_max(&fore);
     // One slot is a session, too.
     let slots = (slots_free / part).max(1).min(slots_free).min(u64::from(fore.requests_max));

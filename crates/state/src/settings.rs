@@ -28,8 +28,8 @@ pub struct Limits {
     /// Size of one kept reply in bytes.
     pub reply_bytes_max: u32,
     /// Bytes that the slots of all sessions may have together, with the replies that they keep. A
-    /// session reserves its part when it is created. Once half of the bytes are reserved, it gets
-    /// slots for a sixteenth of the rest at most.
+    /// session reserves its part when it is created. Once half of the bytes are reserved, it gets fewer slots the less
+    /// there is left, so that each client up to `clients_max` gets a session.
     pub slot_bytes_max: u64,
 }
 

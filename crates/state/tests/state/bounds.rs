@@ -182,6 +182,24 @@ fn slots_get_fewer_when_memory_is_short_and_none_when_it_is_used_up() {
 }
 
 #[test]
+fn each_client_that_is_taken_gets_a_session() {
+    const CLIENTS: u32 = 1_024;
+    // Of all slots that they ask for, a quarter.
+    let state = state_with(|limits| {
+        limits.clients_max = CLIENTS;
+        limits.slot_bytes_max = u64::from(CLIENTS / 4) * 64 * (2048 + 64);
+    });
+    let fore = Channel { requests_max: 64, ..channel() };
+    let mut slots = Vec::new();
+    for number in 0..CLIENTS {
+        let id = exchange(&state, 0, &format!("client {number}"), 1, "root").expect("new").client;
+        slots.push(create_with(&state, 0, id, 1, "root", fore).expect("room").fore.requests_max);
+    }
+    assert!(slots.is_sorted_by(|one, next| one >= next), "{slots:?}");
+    assert_eq!((slots.first(), slots.last()), (Some(&64), Some(&1)), "{slots:?}");
+}
+
+#[test]
 fn long_names_are_refused_or_cut() {
     let state = state();
     assert!(exchange(&state, 0, &"a".repeat(1024), 1, "root").is_ok());
