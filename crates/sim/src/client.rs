@@ -27,6 +27,9 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Then {
     /// The worker thinks again after so long.
     pub(crate) delay_ms: u64,
+    /// No repetition of the call is executed any more. NFSv3 cannot tell a repetition of a call that was
+    /// refused for now from the call that its client makes later.
+    pub(crate) purges: bool,
     /// The client has started anew, and waits for no reply.
     pub(crate) forgets: bool,
 }
@@ -39,11 +42,8 @@ impl Then {
 
 /// A client: workers with one call each in flight.
 pub(crate) trait Client {
-    /// Whether no repetition of a call may arrive after this reply to it has left. NFSv3 cannot tell a
-    /// repetition of a call that was refused for now from the call that its client makes later.
-    fn is_refused_for_now(&self, _results: &[u8]) -> bool {
-        false
-    }
+    /// How long it may be cut off, in ms.
+    fn absent_max_ms(&self) -> u64;
 
     /// How many workers it has.
     fn workers(&self) -> usize;

@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use steadfast_vfs::model::ModelFs;
 use steadfast_vfs::{
     AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
-    FileSystem, Flush, FlushDomain, FlushTarget, FlushWhat, FsError, FsInfo, FsStatistics, LogRecord,
-    LoggedChange, Looked, Name, NodeKind, Obligation, PathLimits, RangeLock, RangeLocks, ReadDone,
-    Renamed, ReplyBarrier, SetAttr, StorageHandle, Time, Waiting, WriteHow, Written,
+    FileSystem, Flush, FlushDomain, FlushTarget, FlushWhat, FsError, FsInfo, FsStatistics,
+    LogRecord, LoggedChange, Looked, Name, NodeKind, Obligation, PathLimits, RangeLock, RangeLocks,
+    ReadDone, Renamed, ReplyBarrier, SetAttr, StorageHandle, Time, Waiting, WriteHow, Written,
 };
 
 use crate::random::Random;

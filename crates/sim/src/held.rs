@@ -104,6 +104,26 @@ impl Held {
         }
     }
 
+    /// The client asks for a lock, which may replace a stronger one before it is told so.
+    pub(crate) fn asks(&mut self, lock: &Lock) {
+        if lock.is_write {
+            return;
+        }
+        let parts = self.locks.iter().filter(|held| held.is_owned_by(lock) && held.overlaps(lock));
+        let weaker: Vec<Lock> = parts
+            .map(|held| Lock {
+                first: held.first.max(lock.first),
+                end: held.end.min(lock.end),
+                is_write: false,
+                ..held.clone()
+            })
+            .collect();
+        for part in weaker {
+            self.unlock(&part);
+            self.locks.push(part);
+        }
+    }
+
     /// What an owner holds.
     pub(crate) fn of(&self, client: u64, owner: u64) -> impl Iterator<Item = &Lock> {
         self.locks.iter().filter(move |lock| (lock.client, lock.owner) == (client, owner))

@@ -20,8 +20,8 @@
 //!
 //! Not simulated: threads (an engine's call is one step), failing and full disks, delegations, NLM,
 //! NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
-//! the server, and no repetition of a call arrives after NFSv3 was told to try later: the server cannot tell
-//! such a repetition from a call that its client means.
+//! the server, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
+//! a call that its client means.
 //!
 //! A run is determined by [`Options`]: equal ones have equal histories. A failure prints how to run it
 //! again.
@@ -53,6 +53,8 @@ pub enum Mutation {
     None,
     /// Replies leave before what they promise is stable.
     RepliesBeforeStable,
+    /// The duplicate request cache has no room for a reply.
+    NoReplyCache,
     /// A process does not learn which calls those before it have executed.
     NoReplyAfterRestart,
     /// The state's events are not kept, so that a kill loses all locks.

@@ -52,7 +52,10 @@ enum Call {
     Remove,
     Look,
     /// The request of before once more.
-    Repeat { request: Request, told: Vec<u8> },
+    Repeat {
+        request: Request,
+        told: Vec<u8>,
+    },
 }
 
 /// A file that is open.
@@ -297,6 +300,7 @@ impl LocksClient {
             Call::Lock(lock) | Call::Reclaim(lock) => {
                 let opened = worker.opened.as_ref().ok_or("nothing is open")?;
                 let is_reclaim = matches!(call, Call::Reclaim(_));
+                cx.held.asks(lock);
                 lock_op(ops.put(self.file(lock.file)), opened, lock, is_reclaim)
             }
             Call::Unlock(lock) => {
@@ -354,7 +358,11 @@ impl LocksClient {
                 Some((lock, _)) => {
                     let opened = self.workers.get(lock.owner as usize);
                     let is_open = opened.is_some_and(|worker| worker.opened.is_some());
-                    if is_open { Call::Reclaim(lock.clone()) } else { Call::ReclaimOpen(lock.clone()) }
+                    if is_open {
+                        Call::Reclaim(lock.clone())
+                    } else {
+                        Call::ReclaimOpen(lock.clone())
+                    }
                 }
                 None => Call::Complete,
             },
@@ -380,6 +388,11 @@ fn lock_op(ops: Ops, opened: &Opened, lock: &Lock, reclaim: bool) -> Ops {
 }
 
 impl Client for LocksClient {
+    fn absent_max_ms(&self) -> u64 {
+        // Leases may end meanwhile, and grace periods.
+        250_000
+    }
+
     fn workers(&self) -> usize {
         self.workers.len()
     }
@@ -449,7 +462,10 @@ impl Client for LocksClient {
         }
         if flags & REVOKED != 0 {
             if cx.held.is_valid(self.number, cx.now_ms) {
-                return Err(format!("client {} lost what it held, in time: {flags:#x}", self.number));
+                return Err(format!(
+                    "client {} lost what it held, in time: {flags:#x}",
+                    self.number
+                ));
             }
             self.lose(index, call);
             return Ok(self.reboot(cx));
@@ -659,7 +675,11 @@ impl LocksClient {
                     None => status == 0 || is(refusal),
                 };
                 if !is_expected {
-                    return Err(format!("{}, while its directory was there: {:?}", refused(), worker.has_directory));
+                    return Err(format!(
+                        "{}, while its directory was there: {:?}",
+                        refused(),
+                        worker.has_directory
+                    ));
                 }
                 worker.has_directory = Some(makes);
             }

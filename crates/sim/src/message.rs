@@ -10,7 +10,8 @@ const AUTH_SYS: u32 = 1;
 pub(crate) const REPLY_HEADER_BYTES: usize = 24;
 
 /// A reply, accepted, no verifier, success.
-const SUCCESS: [u8; REPLY_HEADER_BYTES - 4] = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const SUCCESS: [u8; REPLY_HEADER_BYTES - 4] =
+    [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// What a client asks for: a call without its xid.
 #[derive(Clone, Debug)]

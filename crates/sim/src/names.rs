@@ -47,9 +47,19 @@ enum Call {
     Remove(u64),
     RemoveDirectory(u64),
     Rename(u64, u64),
-    Write { name: u64, offset: u64, data: Vec<u8>, is_stable: bool },
+    Write {
+        name: u64,
+        offset: u64,
+        data: Vec<u8>,
+        is_stable: bool,
+    },
     /// Of a write that is not stable, with its verifier.
-    Commit { name: u64, verifier: [u8; 8], offset: u64, data: Vec<u8> },
+    Commit {
+        name: u64,
+        verifier: [u8; 8],
+        offset: u64,
+        data: Vec<u8>,
+    },
     Read(u64),
     Lookup(u64),
 }
@@ -62,6 +72,8 @@ struct Worker {
     /// What has to be done next.
     next: Option<Call>,
     calls: u64,
+    /// The call was refused for now. A repetition of it that came behind may have been executed.
+    is_in_doubt: bool,
 }
 
 /// The client.
@@ -83,14 +95,16 @@ impl NamesClient {
             call: None,
             next: None,
             calls: 0,
+            is_in_doubt: false,
         };
         Self { number, workers: directories.into_iter().map(worker).collect() }
     }
 }
 
 impl Client for NamesClient {
-    fn is_refused_for_now(&self, results: &[u8]) -> bool {
-        Reader::new(results).u32() == Ok(JUKEBOX)
+    fn absent_max_ms(&self) -> u64 {
+        // Replies are remembered for 65 s at least.
+        50_000
     }
 
     fn workers(&self) -> usize {
@@ -116,9 +130,15 @@ impl Client for NamesClient {
         let status = r.u32().map_err(unreadable)?;
         if status == JUKEBOX {
             worker.next = Some(call);
-            return Ok(Then::after(cx.random.between(50, 5000)));
+            worker.is_in_doubt = true;
+            return Ok(Then { purges: true, ..Then::after(cx.random.between(50, 5000)) });
         }
-        worker.judge(&call, status, &mut r)?;
+        let was_in_doubt = std::mem::take(&mut worker.is_in_doubt);
+        if was_in_doubt && status != worker.expected(&call) {
+            worker.was_done(&call, status)?;
+        } else {
+            worker.judge(&call, status, &mut r)?;
+        }
         Ok(Then::after(cx.random.between(1, 60)))
     }
 }
@@ -229,10 +249,38 @@ impl Worker {
                 Some(Node::File { .. }) => NOTDIR,
             },
             Call::Rename(name, _) | Call::Lookup(name) => {
-                if kind(name).is_some() { OK } else { NOENT }
+                if kind(name).is_some() {
+                    OK
+                } else {
+                    NOENT
+                }
             }
             Call::Write { .. } | Call::Commit { .. } | Call::Read(_) => OK,
         }
+    }
+
+    /// The call was executed when it was sent before.
+    fn was_done(&mut self, call: &Call, status: u32) -> Checked {
+        match (call, status) {
+            (Call::Guarded(name) | Call::Exclusive(name, _), EXIST) => {
+                // LOOKUP tells the handle.
+                self.names.insert(*name, Node::File { handle: Vec::new(), data: Vec::new() });
+                self.next = Some(Call::Lookup(*name));
+            }
+            (Call::MakeDirectory(name), EXIST) => {
+                self.names.insert(*name, Node::Directory);
+            }
+            (Call::Remove(name) | Call::RemoveDirectory(name), NOENT) => {
+                self.names.remove(name);
+            }
+            (Call::Rename(from, to), NOENT) => {
+                if let Some(node) = self.names.remove(from) {
+                    self.names.insert(*to, node);
+                }
+            }
+            _ => return Err(format!("{call:?}, sent again, got status {status}")),
+        }
+        Ok(())
     }
 
     fn judge(&mut self, call: &Call, status: u32, r: &mut Reader<'_>) -> Checked {
@@ -291,10 +339,14 @@ impl Worker {
             }
             Call::Lookup(name) => {
                 let found = r.opaque(64).map_err(unreadable)?;
-                if let Some(Node::File { handle, .. }) = self.names.get(name)
-                    && handle != found
-                {
-                    return Err(format!("LOOKUP of n{name} finds another file"));
+                match self.names.get_mut(name) {
+                    Some(Node::File { handle, .. }) if handle.is_empty() => {
+                        *handle = found.to_vec();
+                    }
+                    Some(Node::File { handle, .. }) if handle != found => {
+                        return Err(format!("LOOKUP of n{name} finds another file"));
+                    }
+                    _ => {}
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! A server: the engine, what drives it, and what outlives its process and its machine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,19 @@ use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 use steadfast_engine::{
-    Awaited, BegunReplies, CallHost, CallbackSender, ClientRecords, Delegations, Engine, EngineConfig, Export,
-    ExportTable, ParkedCall, Peer, PutOffCall, RecordKeeper, ReplyBuffer, ReplySink, Room,
-    StateImage, StateKeeper, StorageId, Transport, Transports, Verdict, call_of_mark, kept_as, may_be_under_way,
+    Awaited, BegunReplies, CallHost, CallbackSender, ClientRecords, Delegations, Engine,
+    EngineConfig, Export, ExportTable, ParkedCall, Peer, PutOffCall, RecordKeeper, ReplyBuffer,
+    ReplySink, Room, StateImage, StateKeeper, StorageId, Transport, Transports, Verdict,
+    call_of_mark, kept_as, may_be_under_way,
 };
-use steadfast_recovery::{Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked};
+use steadfast_recovery::{
+    Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
+};
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::{CallName, Time};
 
 use crate::disk::{Did, Disk, Found, Killed, Log, Mark};
+use crate::message::xid;
 use crate::random::Random;
 use crate::{Checked, Mutation};
 
@@ -115,6 +119,7 @@ struct Host<'a> {
     patience_ms: u64,
     sink: Option<Box<dyn ReplySink>>,
     gone: &'a BTreeSet<u64>,
+    connection: u64,
 }
 
 impl CallHost for Host<'_> {
@@ -144,6 +149,10 @@ impl CallHost for Host<'_> {
 
     fn is_gone(&mut self, connection: u64) -> bool {
         self.gone.contains(&connection)
+    }
+
+    fn has_left(&mut self) -> bool {
+        self.gone.contains(&self.connection)
     }
 }
 
@@ -228,6 +237,8 @@ impl Server {
             rules: Arc::new(vec![rule].into()),
         };
         let export = Export { share: Arc::new(share), storage: Arc::clone(&self.disk) as _ };
+        let keeps = self.mutation != Mutation::NoReplyCache;
+        let reply_cache_bytes_max = if keeps { 16 << 20 } else { 0 };
         let config = EngineConfig {
             instance: self.instance,
             nfs2: false,
@@ -236,7 +247,7 @@ impl Server {
             handle_key: HANDLE_KEY,
             write_verifier: self.starts,
             transfer_bytes_max: 1 << 20,
-            reply_cache_bytes_max: 16 << 20,
+            reply_cache_bytes_max,
             reply_cache_history_ms: 65_000,
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: false },
@@ -387,7 +398,8 @@ impl Server {
         let (sink, woken) = (Sink { outbox: Arc::clone(&self.outbox), connection }, None);
         let gone = &self.gone;
         let sink = Some(Box::new(sink) as Box<dyn ReplySink>);
-        let mut host = Host { room, put_off, may_wait, woken, patience_ms: 0, sink, gone };
+        let mut host =
+            Host { room, put_off, may_wait, woken, patience_ms: 0, sink, gone, connection };
         let mut reply = ReplyBuffer::default();
         let called = catch_unwind(AssertUnwindSafe(|| {
             engine.call(&mut host, peer, now_ms, &message, &mut reply)
@@ -458,6 +470,20 @@ impl Server {
         Ok(Delivered::Done)
     }
 
+    /// A call that was put off is not executed any more.
+    pub(crate) fn refuse(&mut self, address: IpAddr, xid_of_call: u32) {
+        let Self { engine: Some(engine), peers, put_off, .. } = self else { return };
+        let is_of = |put_off: &mut PutOff| {
+            let peer = peers.get(&put_off.connection);
+            xid(&put_off.message) == xid_of_call
+                && peer.is_some_and(|peer| peer.address.ip() == address)
+        };
+        for PutOff { call, .. } in put_off.extract_if(.., is_of) {
+            // Nobody waits for the reply.
+            engine.refuse(call, &mut Vec::new());
+        }
+    }
+
     /// The disk has written something: replies that waited for it leave.
     pub(crate) fn disk_writes(&mut self, now_ms: u64, random: &mut Random) {
         if self.engine.is_none() {
@@ -480,7 +506,9 @@ impl Server {
         for (connection, mut call) in std::mem::take(&mut self.parked) {
             let is_done = loop {
                 match &call.awaited {
-                    Awaited::Lsn(lsn) if *lsn > self.log.lock().stable() && !is_early => break false,
+                    Awaited::Lsn(lsn) if *lsn > self.log.lock().stable() && !is_early => {
+                        break false;
+                    }
                     Awaited::Lsn(_) => {}
                     Awaited::Flush(flush) => {
                         for (target, what) in &flush.targets {

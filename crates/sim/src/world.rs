@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use steadfast_engine::Transport;
-use steadfast_wire::nfs3::{Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3};
+use steadfast_wire::nfs3::{
+    Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3,
+};
 use steadfast_xdr::{Reader, Writer};
 
 use crate::client::{Client, Context, Then};
@@ -185,7 +187,11 @@ impl World {
             let name = format!("f{number}").into_bytes();
             let where_ = DirOpArgs3 { dir: NfsFh3(&root), name: &name };
             let how = CreateHow3::Guarded(attributes());
-            files.push(self.make(&Request::of_3(8, &Create3Args { where_, how }, String::new()))?);
+            files.push(self.make(&Request::of_3(
+                8,
+                &Create3Args { where_, how },
+                String::new(),
+            ))?);
         }
         let shared = self.make_directory(&root, "shared")?;
         for number in 0..names + locks {
@@ -365,8 +371,6 @@ impl World {
             let delay_us = self.delay_us();
             let copies = self.copies(client);
             let Some(link) = self.links.get_mut(client) else { continue };
-            let is_refused =
-                results(&message).is_ok_and(|results| link.client.is_refused_for_now(results));
             let mut at_us = self.now_us + delay_us;
             if link.transport == Transport::Tcp {
                 at_us = at_us.max(link.to_client_us);
@@ -376,9 +380,6 @@ impl World {
                 let message = message.clone();
                 let at_us = at_us + copy * 1_000;
                 self.schedule_at(at_us, Event::ToClient { client, connection, message });
-            }
-            if is_refused {
-                self.purge(client, xid(&message));
             }
         }
     }
@@ -422,8 +423,7 @@ impl World {
         }
         let (random, held) = (&mut self.random, &mut self.held);
         let sent_ms = now_ms;
-        let mut cx =
-            Context { now_ms, started_ms, lost_ms, found_lost_ms, sent_ms, random, held };
+        let mut cx = Context { now_ms, started_ms, lost_ms, found_lost_ms, sent_ms, random, held };
         let Some(request) = link.client.think(worker, &mut cx)? else {
             self.schedule(500_000, Event::Think { client, worker });
             return Ok(());
@@ -431,7 +431,8 @@ impl World {
         let xid = link.next_xid;
         link.next_xid += 1;
         let message = request.message(xid);
-        let call = Outstanding { worker, message: message.clone(), sent_ms: now_ms, since_ms: now_ms };
+        let call =
+            Outstanding { worker, message: message.clone(), sent_ms: now_ms, since_ms: now_ms };
         link.outstanding.insert(xid, call);
         self.note(|| format!("{client}.{worker} > {xid:x} {}", request.what));
         self.send(client, &message);
@@ -462,9 +463,11 @@ impl World {
         self.history.note(self.now_us, &format!("{client}.{worker} < {xid:x} {status}"));
         let (random, held) = (&mut self.random, &mut self.held);
         let sent_ms = call.sent_ms;
-        let mut cx =
-            Context { now_ms, started_ms, lost_ms, found_lost_ms, sent_ms, random, held };
-        let Then { delay_ms, forgets } = link.client.reply(worker, results, &mut cx)?;
+        let mut cx = Context { now_ms, started_ms, lost_ms, found_lost_ms, sent_ms, random, held };
+        let Then { delay_ms, purges, forgets } = link.client.reply(worker, results, &mut cx)?;
+        if purges {
+            self.purge(client, xid);
+        }
         self.schedule(1000 * delay_ms, Event::Think { client, worker });
         if forgets && let Some(link) = self.links.get_mut(client) {
             link.outstanding.clear();
@@ -475,7 +478,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes repetitions of a call off the network.
+    /// Takes repetitions of a call off the network and out of the server.
     fn purge(&mut self, client: usize, xid_of_call: u32) {
         self.queue.retain(|Reverse(scheduled)| match &scheduled.event {
             Event::ToServer { client: of, message, .. } => {
@@ -483,6 +486,7 @@ impl World {
             }
             _ => true,
         });
+        self.server.refuse(address(client), xid_of_call);
     }
 
     /// A call was not answered for long.
@@ -584,7 +588,8 @@ impl World {
                 self.end_process(true);
             }
             21..24 => {
-                let delay_us = self.random.between(30_000_000, 250_000_000);
+                let max_ms = self.links.get(client).map_or(0, |link| link.client.absent_max_ms());
+                let delay_us = 1000 * self.random.between(20_000, max_ms);
                 self.cut(client, delay_us);
             }
             _ => {

@@ -365,10 +365,7 @@ mod tests {
         let after = make(&model, b"after");
         let name = |name| Name::new(name).unwrap();
         assert_eq!(snapshot.lookup(&caller, &root, name(b"before")).result, Ok(before));
-        assert_eq!(
-            snapshot.lookup(&caller, &root, name(b"after")).result,
-            Err(FsError::NotFound)
-        );
+        assert_eq!(snapshot.lookup(&caller, &root, name(b"after")).result, Err(FsError::NotFound));
         assert_eq!(make(&snapshot, b"after"), after, "it goes on as the first did");
     }
 
