@@ -52,6 +52,9 @@ pub(crate) struct Mark {
 
 type Replay = Box<dyn Fn(&ModelFs) + Send>;
 
+/// What a change did, by its result.
+type ToldBy<T> = fn(&T) -> Option<Did>;
+
 struct Record {
     replay: Replay,
     is_filled: bool,
@@ -240,7 +243,7 @@ impl Disk {
     fn change<T>(
         &self,
         caller: &Caller<'_>,
-        dir: Option<(&StorageHandle, fn(&T) -> Option<Did>)>,
+        dir: Option<(&StorageHandle, ToldBy<T>)>,
         apply: impl Fn(&ModelFs, &Caller<'_>) -> Durable<T> + Send + 'static,
     ) -> Durable<T> {
         let cred = caller.cred.clone();
@@ -295,12 +298,12 @@ fn made(changed: &Changed<Created>) -> Option<Did> {
     changed.result.as_ref().ok().map(|made| Did::Made(made.handle, made.attr))
 }
 
-fn removed(_: &Changed<()>) -> Option<Did> {
-    Some(Did::Removed)
+fn removed(changed: &Changed<()>) -> Option<Did> {
+    changed.result.ok().map(|()| Did::Removed)
 }
 
-fn renamed(_: &Renamed) -> Option<Did> {
-    Some(Did::Renamed)
+fn renamed(changed: &Renamed) -> Option<Did> {
+    changed.result.ok().map(|()| Did::Renamed)
 }
 
 /// Runs `change` with a name that was one before.

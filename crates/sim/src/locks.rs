@@ -443,7 +443,7 @@ impl Client for LocksClient {
         }
         if first_status != 0 {
             return match first_status {
-                it if it == NfsStat4::Delay as u32 => self.again(index, call, cx),
+                it if it == NfsStat4::Delay as u32 => Ok(self.again(index, call, cx)),
                 it if it == NfsStat4::BadSession as u32 || it == NfsStat4::DeadSession as u32 => {
                     self.lose(index, call);
                     self.start_over("BADSESSION", cx)
@@ -530,16 +530,16 @@ impl LocksClient {
     }
 
     /// The call is made again later.
-    fn again(&mut self, index: usize, call: Call, cx: &mut Context<'_>) -> Checked<Then> {
+    fn again(&mut self, index: usize, call: Call, cx: &mut Context<'_>) -> Then {
         if self.phase == Phase::Ready
             && let Some(worker) = self.workers.get_mut(index)
         {
             worker.next = Some(call);
         }
-        Ok(Then::after(cx.random.between(100, 3000)))
+        Then::after(cx.random.between(100, 3000))
     }
 
-    /// EXCHANGE_ID or CREATE_SESSION was answered.
+    /// `EXCHANGE_ID` or `CREATE_SESSION` was answered.
     fn made_client(
         &mut self,
         call: &Call,
@@ -613,13 +613,13 @@ impl LocksClient {
         let is = |expected: NfsStat4| status == expected as u32;
         // Whose reply was not kept has changed nothing: if it has, the next try is told so.
         if is(NfsStat4::Delay) || is(NfsStat4::RetryUncachedRep) {
-            return self.again(index, call, cx);
+            return Ok(self.again(index, call, cx));
         }
         if is(NfsStat4::Grace) && matches!(call, Call::Open(_) | Call::Lock(_) | Call::Remove) {
             if cx.now_ms > cx.started_ms + GRACE_MS {
                 return Err("the grace period does not end".into());
             }
-            return self.again(index, call, cx);
+            return Ok(self.again(index, call, cx));
         }
         let then = Then::after(cx.random.between(1, 80));
         let refused = || format!("{call:?} of client {} got {status}", self.number);

@@ -157,7 +157,7 @@ impl Worker {
             (3, _) => Call::Remove(one),
             (4, _) => Call::RemoveDirectory(one),
             // What replaces what of another kind, storage decides in more ways than one.
-            (5, _) if self.names.get(&other).is_none() || is_file(&one) && is_file(&other) => {
+            (5, _) if !self.names.contains_key(&other) || is_file(&one) && is_file(&other) => {
                 Call::Rename(one, other)
             }
             (6 | 7, Some(name)) => {

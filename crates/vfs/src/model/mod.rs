@@ -358,14 +358,16 @@ mod tests {
         let make = |model: &ModelFs, name| {
             let name = Name::new(name).unwrap();
             let made = model.make_directory(&caller, &root, name, &SetAttr::default());
-            made.release(&crate::ReplyBarrier::for_engine()).0.result.unwrap()
+            made.release(&crate::ReplyBarrier::for_engine()).0.result.unwrap().attr.fileid
         };
         let before = make(&model, b"before");
         let snapshot = model.snapshot();
         let after = make(&model, b"after");
-        let name = |name| Name::new(name).unwrap();
-        assert_eq!(snapshot.lookup(&caller, &root, name(b"before")).result, Ok(before));
-        assert_eq!(snapshot.lookup(&caller, &root, name(b"after")).result, Err(FsError::NotFound));
+        let found = |name| {
+            let found = snapshot.lookup(&caller, &root, Name::new(name).unwrap()).result;
+            found.ok().map(|entry| entry.attr.fileid)
+        };
+        assert_eq!((found(b"before"), found(b"after")), (Some(before), None));
         assert_eq!(make(&snapshot, b"after"), after, "it goes on as the first did");
     }
 
