@@ -2,7 +2,7 @@
 //!
 //! What is real: the engine with its protocols, state, reply cache, grace and waits, and the messages of
 //! clients, byte by byte. What is simulated: time, the network, the disk with its log ([`disk`]), what
-//! outlives a process and a machine ([`server`]), and the clients, of two kinds:
+//! outlives a process and a machine ([`server`]), and the clients, of three kinds:
 //!
 //! - `names`: clients of NFSv3 over TCP and UDP. Each worker has a directory of its own and knows the only
 //!   right reply to each of its calls. So whatever is lost, repeated or late, and whenever the server is
@@ -10,6 +10,7 @@
 //! - `locks`: clients of NFSv4.1 that lock ranges of the same files. No two hold what conflicts; nobody
 //!   loses a lock or session while its lease lasts; after a power cut all get back what they held, and
 //!   nobody what it had lost; slots answer a repetition as they did first.
+//! - `hosts`: clients of NLM that lock ranges of these files, too.
 //!
 //! Beside that no reply leaves before what it promises is stable, no place in the log stays unfilled after
 //! a call, and no call waits for longer than its limit.
@@ -18,8 +19,8 @@
 //! repeated and reordered. The storage has calls wait. The process is killed between two events, and in
 //! the middle of a change; the power fails at any record of the log.
 //!
-//! Not simulated: threads (an engine's call is one step), failing and full disks, delegations, NLM,
-//! NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
+//! Not simulated: threads (an engine's call is one step), failing and full disks, delegations, locks
+//! that are waited for, NSM, NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
 //! the server, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
 //! a call that its client means.
 //!
@@ -33,6 +34,7 @@ mod client;
 mod disk;
 mod held;
 mod history;
+mod hosts;
 mod locks;
 mod message;
 mod names;

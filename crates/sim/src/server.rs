@@ -10,9 +10,9 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 use steadfast_engine::{
     Awaited, BegunReplies, CallHost, CallbackSender, ClientRecords, Delegations, Engine,
-    EngineConfig, Export, ExportTable, ParkedCall, Peer, PutOffCall, RecordKeeper, ReplyBuffer,
-    ReplySink, Room, StateImage, StateKeeper, StorageId, Transport, Transports, Verdict,
-    call_of_mark, kept_as, may_be_under_way,
+    EngineConfig, Export, ExportTable, Outbound, OutboundCall, ParkedCall, Peer, PutOffCall,
+    RecordKeeper, ReplyBuffer, ReplySink, Room, StateImage, StateKeeper, StorageId, Transport,
+    Transports, Verdict, call_of_mark, kept_as, may_be_under_way,
 };
 use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
@@ -25,6 +25,8 @@ use crate::message::xid;
 use crate::random::Random;
 use crate::{Checked, Mutation};
 
+/// How long hosts may take their locks again, in ms: as the server has it.
+const LOCK_GRACE_MS: u64 = 90_000;
 const HANDLE_KEY: [u8; 16] = [9; 16];
 /// Calls that wait for storage are refused after so long, in ms, as the runtime does.
 const STORAGE_PATIENCE_MS: u64 = 2_000;
@@ -75,6 +77,32 @@ impl RecordKeeper for KeptRecords {
             self.records.lock().add(&events).expect("they are the state's own");
         }
         true
+    }
+}
+
+/// Which hosts have locks, as NSM records it. Nothing is sent to them: they ask for what they want.
+#[derive(Default)]
+struct Hosts {
+    recorded: Mutex<BTreeSet<Vec<u8>>>,
+    loses: bool,
+}
+
+impl Outbound for Hosts {
+    fn send(&self, _: OutboundCall) {}
+
+    fn record(&self, name: &[u8], _: IpAddr) -> bool {
+        if !self.loses {
+            self.recorded.lock().insert(name.to_vec());
+        }
+        true
+    }
+
+    fn own_name(&self) -> &'static str {
+        "server"
+    }
+
+    fn state_number(&self) -> u32 {
+        1
     }
 }
 
@@ -178,6 +206,9 @@ pub(crate) struct Server {
     log: Arc<Mutex<Log>>,
     state: Arc<KeptState>,
     records: Arc<KeptRecords>,
+    hosts: Arc<Hosts>,
+    /// Hosts have lost locks, and may take them again.
+    hosts_have_lost: bool,
     instance: u32,
     starts: u64,
     mutation: Mutation,
@@ -201,6 +232,8 @@ impl Server {
             log,
             state: Arc::new(KeptState { loses: loses_state, ..KeptState::default() }),
             records: Arc::new(KeptRecords { loses: loses_records, ..KeptRecords::default() }),
+            hosts: Arc::new(Hosts { loses: loses_records, ..Hosts::default() }),
+            hosts_have_lost: false,
             instance: 0,
             starts: 0,
             mutation,
@@ -267,6 +300,11 @@ impl Server {
         if !engine.keep_records(now_ms, &records, Arc::clone(&self.records) as _) {
             return Err("client records are not kept".into());
         }
+        engine.tick(now_ms);
+        if self.hosts_have_lost {
+            engine.begin_grace(LOCK_GRACE_MS);
+        }
+        engine.set_outbound(Arc::clone(&self.hosts) as _);
         engine.set_callback_sender(Arc::new(Callbacks(Arc::clone(&self.outbox))));
         if self.mutation != Mutation::NoReplyAfterRestart {
             for behind in replies {
@@ -274,7 +312,6 @@ impl Server {
             }
         }
         let _ = engine.take_locks_again();
-        engine.tick(now_ms);
         self.engine = Some(engine);
         Ok(())
     }
@@ -334,6 +371,7 @@ impl Server {
         self.note_time(now_ms);
         let Found { replies, .. } = self.log.lock().cut_power(random);
         self.state.events.lock().clear();
+        self.hosts_have_lost |= !self.hosts.recorded.lock().is_empty();
         self.instance += 1;
         let mut events = Vec::new();
         ClientRecords::append_instance(self.instance, &mut events);
@@ -535,6 +573,7 @@ impl Server {
     pub(crate) fn tick(&mut self, now_ms: u64) {
         if let Some(engine) = &self.engine {
             engine.tick(now_ms);
+            self.hosts_have_lost &= engine.is_in_grace();
         }
     }
 

@@ -13,6 +13,7 @@ use steadfast_xdr::{Reader, Writer};
 use crate::client::{Client, Context, Then};
 use crate::held::Held;
 use crate::history::History;
+use crate::hosts::HostClient;
 use crate::locks::LocksClient;
 use crate::message::{Request, results, unreadable, xid};
 use crate::names::NamesClient;
@@ -179,8 +180,9 @@ impl World {
     /// Starts the server, makes what clients need, and lets them begin.
     fn begin(&mut self) -> Checked {
         self.server.begin()?;
-        let names = self.random.between(1, 4);
-        let locks = self.random.between(1, 4);
+        let names = self.random.between(1, 3);
+        let locks = self.random.between(1, 3);
+        let hosts = self.random.below(3);
         let root = self.mount()?;
         let mut files = Vec::new();
         for number in 0..FILES {
@@ -194,12 +196,15 @@ impl World {
             ))?);
         }
         let shared = self.make_directory(&root, "shared")?;
-        for number in 0..names + locks {
+        for number in 0..names + locks + hosts {
             let client: Box<dyn Client> = if number < names {
                 let workers = self.random.between(1, 3);
                 let make = |worker| self.make_directory(&root, &format!("c{number}.{worker}"));
                 let directories = (0..workers).map(make).collect::<Checked<Vec<_>>>()?;
                 Box::new(NamesClient::new(number, directories))
+            } else if number >= names + locks {
+                let workers = self.random.between(1, 3) as usize;
+                Box::new(HostClient::new(number, workers, files.clone()))
             } else {
                 let workers = self.random.between(1, 3) as usize;
                 Box::new(LocksClient::new(number, workers, shared.clone(), files.clone()))
@@ -582,12 +587,12 @@ impl World {
                 self.end_process(false);
             }
             8..16 => self.server.kill_at(self.random.between(1, 5)),
-            16..21 => {
+            16..24 => {
                 self.note(|| "the power is cut".into());
                 self.report.power_cuts += 1;
                 self.end_process(true);
             }
-            21..24 => {
+            24..27 => {
                 let max_ms = self.links.get(client).map_or(0, |link| link.client.absent_max_ms());
                 let delay_us = 1000 * self.random.between(20_000, max_ms);
                 self.cut(client, delay_us);
