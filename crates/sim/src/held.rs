@@ -41,6 +41,8 @@ impl Lock {
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     locks: Vec<Lock>,
+    /// What clients held that were not heard of for a lease, and others got since.
+    lost: Vec<Lock>,
     /// When each client has sent the last call that was answered.
     renewed_ms: BTreeMap<u64, u64>,
     /// How often a lock was granted.
@@ -72,6 +74,13 @@ impl Held {
         let renewed_ms = self.renewed_ms.entry(client).or_default();
         *renewed_ms = sent_ms.max(*renewed_ms);
         if !was_valid && self.is_valid(client, now_ms) {
+            let is_counted_on = |lost: &&Lock| {
+                let is_same = |held: &Lock| held.is_owned_by(lost) && held.overlaps(lost);
+                lost.client == client && self.locks.iter().any(is_same)
+            };
+            if let Some(lock) = self.lost.iter().find(is_counted_on) {
+                return Err(format!("a client is not told that others got what it held: {lock:?}"));
+            }
             for lock in self.locks.iter().filter(|lock| lock.client == client) {
                 self.check(now_ms, lock)?;
             }
@@ -82,10 +91,27 @@ impl Held {
     /// The client was granted a lock.
     pub(crate) fn lock(&mut self, now_ms: u64, lock: Lock) -> Checked {
         self.check(now_ms, &lock)?;
+        // Those of valid leases would have been found.
+        let lost = self.locks.iter().filter(|other| other.conflicts(&lock));
+        self.lost.extend(lost.cloned());
         self.grants += 1;
         self.unlock(&lock);
         self.locks.push(lock);
         Ok(())
+    }
+
+    /// The client was given back a lock after the server had lost it.
+    pub(crate) fn reclaim(&mut self, now_ms: u64, lock: Lock) -> Checked {
+        if self.lost.iter().any(|lost| lost.is_owned_by(&lock) && lost.overlaps(&lock)) {
+            return Err(format!("what others got meanwhile is reclaimed: {lock:?}"));
+        }
+        self.reclaims += 1;
+        self.lock(now_ms, lock)
+    }
+
+    /// The client has reclaimed all that it could, or starts anew: it knows what it has lost.
+    pub(crate) fn knows(&mut self, client: u64) {
+        self.lost.retain(|lock| lock.client != client);
     }
 
     /// The client gives up a range.
@@ -132,6 +158,7 @@ impl Held {
     /// The client does not count on any lease.
     pub(crate) fn forget(&mut self, client: u64) {
         self.renewed_ms.remove(&client);
+        self.knows(client);
     }
 
     /// The client holds nothing any more; what it held.
@@ -161,7 +188,18 @@ mod tests {
         held.lock(1, lock(2, 4, 12)).expect("it was given up");
         assert!(held.lock(1, lock(2, 3, 12)).is_err());
         held.lock(LEASE_MS, lock(2, 0, 4)).expect("its holder has lost touch");
-        assert!(held.renew(1, LEASE_MS, LEASE_MS).is_ok(), "client 2 never renewed");
-        held.renew(2, LEASE_MS, LEASE_MS).expect_err("both believe that they hold it");
+        held.renew(1, LEASE_MS, LEASE_MS).expect_err("it was not told that it has lost that");
+    }
+
+    #[test]
+    fn what_others_got_is_not_reclaimed() {
+        let mut held = Held::default();
+        held.lock(0, lock(1, 0, 10)).expect("free");
+        held.lock(LEASE_MS, lock(2, 9, 12)).expect("its holder has lost touch");
+        held.unlock(&lock(2, 9, 12));
+        held.take(1);
+        held.reclaim(LEASE_MS, lock(1, 0, 10)).expect_err("somebody had a part of it");
+        held.knows(1);
+        held.reclaim(LEASE_MS, lock(1, 0, 10)).expect("that is settled");
     }
 }

@@ -136,10 +136,7 @@ impl Client for HostClient {
         let told = v4::Res::decode(&mut Reader::new(results)).map_err(unreadable)?;
         match (&call, told.stat) {
             (Call::Lock(lock), NlmStat::Granted) => cx.held.lock(cx.now_ms, lock.clone())?,
-            (Call::Reclaim(lock), NlmStat::Granted) => {
-                cx.held.reclaims += 1;
-                cx.held.lock(cx.now_ms, lock.clone())?;
-            }
+            (Call::Reclaim(lock), NlmStat::Granted) => cx.held.reclaim(cx.now_ms, lock.clone())?,
             (Call::Lock(_), NlmStat::Denied) | (Call::Unlock(_), NlmStat::Granted) => {}
             (Call::Lock(_) | Call::Unlock(_), NlmStat::DeniedGracePeriod) => {
                 worker.next = Some(call);

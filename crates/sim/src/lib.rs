@@ -63,6 +63,8 @@ pub enum Mutation {
     NoStateImage,
     /// Nobody records which clients have locks, so that a power cut loses these.
     NoClientRecord,
+    /// That a client has lost its locks is not recorded, so that a power cut gives them back.
+    NoRevocationRecord,
 }
 
 /// What determines a run.

@@ -402,8 +402,8 @@ impl Client for LocksClient {
             return Ok(None);
         }
         let call = if self.phase == Phase::Ready {
-            if cx.random.chance(1) {
-                self.silent_until_ms = cx.now_ms + cx.random.between(60_000, 300_000);
+            if cx.random.chance(3) {
+                self.silent_until_ms = cx.now_ms + cx.random.between(60_000, 200_000);
                 return Ok(None);
             }
             let next = self.workers.get_mut(index).and_then(|worker| worker.next.take());
@@ -591,8 +591,10 @@ impl LocksClient {
         let was_valid = cx.held.is_valid(self.number, cx.lost_ms);
         let held = cx.held.take(self.number);
         // What was to be reclaimed before has its own limit, which another loss does not move.
-        if has_lost && was_valid {
-            self.to_reclaim.extend(held.into_iter().map(|lock| (lock, must_until_ms)));
+        if has_lost {
+            // Who was not heard of in time may try, and gets what nobody else has got.
+            let until_ms = if was_valid { must_until_ms } else { 0 };
+            self.to_reclaim.extend(held.into_iter().map(|lock| (lock, until_ms)));
         } else {
             self.to_reclaim.clear();
         }
@@ -626,6 +628,7 @@ impl LocksClient {
         match &call {
             Call::Complete if status == 0 || is(NfsStat4::CompleteAlready) => {
                 self.phase = Phase::Ready;
+                cx.held.knows(self.number);
             }
             Call::ReclaimOpen(lock) | Call::Reclaim(lock) if status != 0 => {
                 let is_due = |(_, until_ms): &(Lock, u64)| cx.now_ms < *until_ms;
@@ -642,8 +645,7 @@ impl LocksClient {
                 }
             }
             Call::Reclaim(lock) => {
-                cx.held.lock(cx.now_ms, lock.clone())?;
-                cx.held.reclaims += 1;
+                cx.held.reclaim(cx.now_ms, lock.clone())?;
                 self.to_reclaim.remove(0);
                 self.has_locked(lock.owner as usize, r)?;
             }

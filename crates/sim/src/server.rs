@@ -64,6 +64,7 @@ struct KeptRecords {
     records: Mutex<ClientRecords>,
     is_dead: AtomicBool,
     loses: bool,
+    loses_strikes: bool,
 }
 
 impl RecordKeeper for KeptRecords {
@@ -74,7 +75,14 @@ impl RecordKeeper for KeptRecords {
             return false;
         }
         if !self.loses {
-            self.records.lock().add(&events).expect("they are the state's own");
+            let mut records = self.records.lock();
+            let mut before = Vec::new();
+            records.append(&mut before);
+            records.add(&events).expect("they are the state's own");
+            if self.loses_strikes {
+                // Whoever was struck off is there again.
+                records.add(&before).expect("they were records");
+            }
         }
         true
     }
@@ -231,7 +239,11 @@ impl Server {
             disk: Arc::new(disk),
             log,
             state: Arc::new(KeptState { loses: loses_state, ..KeptState::default() }),
-            records: Arc::new(KeptRecords { loses: loses_records, ..KeptRecords::default() }),
+            records: Arc::new(KeptRecords {
+                loses: loses_records,
+                loses_strikes: mutation == Mutation::NoRevocationRecord,
+                ..KeptRecords::default()
+            }),
             hosts: Arc::new(Hosts { loses: loses_records, ..Hosts::default() }),
             hosts_have_lost: false,
             instance: 0,
@@ -294,6 +306,7 @@ impl Server {
         self.records = Arc::new(KeptRecords {
             records: Mutex::new(records.clone()),
             loses: self.records.loses,
+            loses_strikes: self.records.loses_strikes,
             ..KeptRecords::default()
         });
         engine.keep_state(now_ms, image, Arc::clone(&self.state) as _);

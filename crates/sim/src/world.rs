@@ -587,12 +587,12 @@ impl World {
                 self.end_process(false);
             }
             8..16 => self.server.kill_at(self.random.between(1, 5)),
-            16..24 => {
+            16..20 => {
                 self.note(|| "the power is cut".into());
                 self.report.power_cuts += 1;
                 self.end_process(true);
             }
-            24..27 => {
+            20..23 => {
                 let max_ms = self.links.get(client).map_or(0, |link| link.client.absent_max_ms());
                 let delay_us = 1000 * self.random.between(20_000, max_ms);
                 self.cut(client, delay_us);

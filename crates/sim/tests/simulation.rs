@@ -52,7 +52,7 @@ fn equal_seeds_have_equal_histories() {
 /// Runs seeds until one finds a mutation; what it has found.
 fn found(mutation: Mutation) -> String {
     for seed in 1..=40 {
-        if let Err(failure) = run(Options { mutation, ..Options::new(seed, 50_000) }) {
+        if let Err(failure) = run(Options { mutation, ..Options::new(seed, 100_000) }) {
             println!("{mutation:?}: seed {seed}, step {}: {}", failure.step, failure.what);
             let told = failure.to_string();
             assert!(
@@ -92,4 +92,10 @@ fn locks_that_a_kill_loses_are_found() {
 fn locks_that_nobody_recorded_are_found() {
     let what = found(Mutation::NoClientRecord);
     assert!(what.contains("lost in a restart"), "{what}");
+}
+
+#[test]
+fn locks_that_were_revoked_and_come_back_are_found() {
+    let what = found(Mutation::NoRevocationRecord);
+    assert!(what.contains("meanwhile is reclaimed") || what.contains("conflicts"), "{what}");
 }
