@@ -244,14 +244,21 @@ impl LocksClient {
         }
     }
 
-    fn request(&mut self, index: usize, call: &Call, cx: &mut Context<'_>) -> Checked<Request> {
+    /// A call in a slot, for the owners of a worker.
+    fn request(
+        &self,
+        slot: usize,
+        owner: usize,
+        call: &Call,
+        cx: &mut Context<'_>,
+    ) -> Checked<Request> {
         let what = format!("{call:?}");
-        let owner = format!("client {}", self.number);
+        let name = format!("client {}", self.number);
         match call {
             Call::Exchange => {
                 let arguments = ExchangeId4Args {
                     verifier: self.incarnation.to_be_bytes(),
-                    ownerid: owner.as_bytes(),
+                    ownerid: name.as_bytes(),
                     flags: 0,
                     state_protect: StateProtect4::None,
                     client_impl_id: Vec::new(),
@@ -278,20 +285,20 @@ impl LocksClient {
             }
             _ => {}
         }
-        let worker = self.workers.get(index).ok_or("no such worker")?;
+        let worker = self.workers.get(owner).ok_or("no such worker")?;
         let sequence = Sequence4Args {
             sessionid: self.session,
-            sequenceid: worker.sequence + 1,
-            slotid: index as u32,
-            highest_slotid: index as u32,
+            sequenceid: self.workers.get(slot).map_or(0, |worker| worker.sequence) + 1,
+            slotid: slot as u32,
+            highest_slotid: slot as u32,
             cachethis: cx.random.chance(500),
         };
         let ops = Ops::default().op(Op4::Sequence, &sequence);
-        let name = format!("d{}.{index}", self.number);
+        let name = format!("d{}.{owner}", self.number);
         let ops = match call {
             Call::Complete => ops.op(Op4::ReclaimComplete, &ReclaimComplete4Args { one_fs: false }),
-            Call::Open(file) => self.open(ops, index, *file, OpenClaim4::Fh),
-            Call::ReclaimOpen(lock) => self.open(ops, index, lock.file, OpenClaim4::Previous(0)),
+            Call::Open(file) => self.open(ops, owner, *file, OpenClaim4::Fh),
+            Call::ReclaimOpen(lock) => self.open(ops, owner, lock.file, OpenClaim4::Previous(0)),
             Call::Close => {
                 let opened = worker.opened.as_ref().ok_or("nothing is open")?;
                 let arguments = Close4Args { seqid: 0, open_stateid: opened.stateid };
@@ -417,13 +424,11 @@ impl Client for LocksClient {
             return Ok(None);
         };
         // What is reclaimed for a worker goes through the slot of the first one.
-        let request = match &call {
-            Call::Reclaim(lock) | Call::ReclaimOpen(lock) => {
-                let owner = lock.owner as usize;
-                self.for_owner(owner, &call, cx)?
-            }
-            _ => self.request(index, &call, cx)?,
+        let owner = match &call {
+            Call::Reclaim(lock) | Call::ReclaimOpen(lock) => lock.owner as usize,
+            _ => index,
         };
+        let request = self.request(index, owner, &call, cx)?;
         if let Some(worker) = self.workers.get_mut(index) {
             worker.call = Some((call, request.clone()));
         }
@@ -496,32 +501,6 @@ impl Client for LocksClient {
 }
 
 impl LocksClient {
-    /// A request for another worker's owner in the first slot.
-    fn for_owner(&mut self, owner: usize, call: &Call, cx: &mut Context<'_>) -> Checked<Request> {
-        let sequence = self.workers.first().map_or(0, |worker| worker.sequence);
-        let worker = self.workers.get(owner).ok_or("no such worker")?;
-        let ops = Ops::default().op(
-            Op4::Sequence,
-            &Sequence4Args {
-                sessionid: self.session,
-                sequenceid: sequence + 1,
-                slotid: 0,
-                highest_slotid: 0,
-                cachethis: cx.random.chance(500),
-            },
-        );
-        let ops = match (call, &worker.opened) {
-            (Call::Reclaim(lock), Some(opened)) => {
-                lock_op(ops.put(self.file(lock.file)), opened, lock, true)
-            }
-            (Call::ReclaimOpen(lock), _) => {
-                self.open(ops, owner, lock.file, OpenClaim4::Previous(0))
-            }
-            _ => return Err("nothing to reclaim".into()),
-        };
-        Ok(ops.request(format!("{call:?}")))
-    }
-
     /// What becomes of a call whose session is gone is not known.
     fn lose(&mut self, index: usize, call: Call) {
         if let (Call::Make | Call::Remove, Some(worker)) = (call, self.workers.get_mut(index)) {
