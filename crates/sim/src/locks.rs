@@ -1,7 +1,7 @@
 //! A client of NFSv4.1 that locks ranges of files which it shares with other clients.
 //!
 //! Each worker has a slot of the session, an open-owner and a lock-owner. What it holds is told to
-//! [`Held`], which compares it with what others hold. After a loss of the server's state the client
+//! [`crate::held::Held`], which compares it with what others hold. After a loss of the server's state the client
 //! reclaims its locks, and must get them. Beside that, workers make and remove a directory of their own
 //! in sessions: each once. Some replies are asked for again, and must be the same.
 

@@ -1,4 +1,5 @@
 //! Runs simulations until one fails, or for so many steps.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 use std::time::Instant;
