@@ -288,7 +288,12 @@ impl<'a> Call<'a> {
             match replies.admit(key, origin, &judged, replayed) {
                 // Each time another one, and no more than are judged.
                 Admission::DependsOn(connection) => {
-                    judged.note(connection, self.host.is_gone(connection));
+                    let is_gone = self.host.is_gone(connection);
+                    if !is_gone && self.host.has_left() {
+                        // Its client has left this connection, and has sent it again by that one.
+                        return Admission::InProgress;
+                    }
+                    judged.note(connection, is_gone);
                 }
                 Admission::InProgressElsewhere(connection) => {
                     let execution = Execution { key: *key, connection };

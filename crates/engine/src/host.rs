@@ -111,6 +111,12 @@ pub trait CallHost {
         true
     }
 
+    /// Whether the peer of the call's own connection has closed it, so that nobody waits for a reply there.
+    /// Seldom asked: when the same call came before by another connection, which is alive. Never waits.
+    fn has_left(&mut self) -> bool {
+        false
+    }
+
     /// The call's time is spent on this from here on. The engine has no clock: whoever wants to
     /// know how long a stage lasts looks at one here. Called for every call, so a host that does
     /// not measure this one must return at once.

@@ -285,6 +285,11 @@ impl Connection {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// Whether the peer has closed it, though what it sent before may not be read yet.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_closed() || net::peer_life(&self.socket).is_ok_and(|life| !life.is_established)
+    }
+
     /// Ends the connection; its seat notices by the event that this causes. The descriptor is
     /// closed when the last call that knows the connection has ended.
     pub(crate) fn close(&self) {

@@ -18,6 +18,8 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("catalog", &["shares"]),
     ("intent-log", &[]),
     ("engine", &["xdr", "wire", "rpc", "vfs", "state", "recovery", "shares"]),
+    // The engine with a clock, network and disk of its own: no I/O, or a run is no longer its seed.
+    ("sim", &["xdr", "wire", "recovery", "vfs", "shares", "engine"]),
     ("sys", &[]),
     ("posixfs", &["vfs", "recovery", "sys"]),
     ("access", &["shares", "sys"]),
@@ -104,6 +106,7 @@ const CORE: &[&str] = &[
     "catalog",
     "intent-log",
     "engine",
+    "sim",
 ];
 const CORE_MAY_NEED: &[&str] = &[
     "arc-swap",

@@ -23,6 +23,7 @@
 //! | a connection whose peer was heard of after the second connection was accepted | another connection | executed |
 //! | a connection that was silent since then | another connection | the peer is asked for a sign of life (a keepalive probe): executed if one comes within a second or so; else the first one's reply, as the client has vanished (power, network, NAT) and has connected again |
 //! | one of the last two, but too many are being asked | another connection | the first one's reply |
+//! | a connection that is alive | another one that its peer has closed since | nothing: the client has left that one and sent the call again by the first, and the server reads only now what it had sent before |
 //! | before a crash or restart | any connection | the reply: no connection has outlived it |
 //!
 //! A connection that was given a reply of another one owns it from then on: a third gets it only if

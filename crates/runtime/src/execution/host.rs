@@ -322,6 +322,10 @@ impl CallHost for Host<'_, '_> {
         living.is_gone(connection, own, || self.will_block())
     }
 
+    fn has_left(&mut self) -> bool {
+        self.batch.connection().is_some_and(|own| own.is_left())
+    }
+
     fn will_block(&mut self) {
         if self.is_summoned || (self.guard.is_none() && self.lent.is_none()) {
             return;

@@ -55,7 +55,7 @@ struct NewFile {
     contents: Contents,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct State {
     files: BTreeMap<u64, File>,
     next_fileid: u64,
@@ -181,6 +181,19 @@ impl ModelFs {
     pub fn with_handles_of(self, bytes: usize) -> Self {
         self.state().handle_bytes = bytes.max(HANDLE_BYTES);
         self
+    }
+
+    /// Another file system with the same files, handles and clock, and nothing locked or guarded: what
+    /// a machine finds after a restart.
+    #[must_use]
+    pub fn snapshot(&self) -> Self {
+        Self {
+            state: Mutex::new(self.state().clone()),
+            log: Arc::default(),
+            fsid: self.fsid,
+            range_locks: Arc::default(),
+            guards: Arc::default(),
+        }
     }
 
     /// What is known of flushes.
@@ -335,6 +348,28 @@ fn handle(fileid: u64, bytes: usize) -> Result<StorageHandle, FsError> {
 mod tests {
     use super::*;
     use crate::{AccessMask, FileSystem, Waiting};
+
+    #[test]
+    fn a_snapshot_stays_as_it_was() {
+        let model = ModelFs::new(1, 0o777);
+        let root = model.root().unwrap().handle;
+        let cred = Cred { uid: 0, gid: 0, groups: smallvec::SmallVec::new() };
+        let caller = Caller::new(&cred, Waiting::Allowed);
+        let make = |model: &ModelFs, name| {
+            let name = Name::new(name).unwrap();
+            let made = model.make_directory(&caller, &root, name, &SetAttr::default());
+            made.release(&crate::ReplyBarrier::for_engine()).0.result.unwrap().attr.fileid
+        };
+        let before = make(&model, b"before");
+        let snapshot = model.snapshot();
+        let after = make(&model, b"after");
+        let found = |name| {
+            let found = snapshot.lookup(&caller, &root, Name::new(name).unwrap()).result;
+            found.ok().map(|entry| entry.attr.fileid)
+        };
+        assert_eq!((found(b"before"), found(b"after")), (Some(before), None));
+        assert_eq!(make(&snapshot, b"after"), after, "it goes on as the first did");
+    }
 
     /// Where real storage would answer otherwise, tests of protocols would prove nothing.
     #[test]

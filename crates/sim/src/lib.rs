@@ -1,0 +1,152 @@
+//! The simulator: a server and its clients on one thread, with a virtual clock, by one seed.
+//!
+//! What is real: the engine with its protocols, state, reply cache, grace and waits, and the messages of
+//! clients, byte by byte. What is simulated: time, the network, the disk with its log ([`disk`]), what
+//! outlives a process and a machine ([`server`]), and the clients, of three kinds:
+//!
+//! - `names`: clients of NFSv3 over TCP and UDP. Each worker has a directory of its own and knows the only
+//!   right reply to each of its calls. So whatever is lost, repeated or late, and whenever the server is
+//!   killed: each call takes effect *once*, and nothing that was acknowledged is lost.
+//! - `locks`: clients of NFSv4.1 that lock ranges of the same files. No two hold what conflicts; nobody
+//!   loses a lock or session while its lease lasts; after a power cut all get back what they held, and
+//!   nobody what it had lost; slots answer a repetition as they did first.
+//! - `hosts`: clients of NLM that lock ranges of these files, too.
+//!
+//! Beside that no reply leaves before what it promises is stable, no place in the log stays unfilled after
+//! a call, and no call waits for longer than its limit.
+//!
+//! The network cuts connections, loses what is on them and delivers some of it late; datagrams are lost,
+//! repeated and reordered. The storage has calls wait. The process is killed between two events, and in
+//! the middle of a change; the power fails at any record of the log.
+//!
+//! Not simulated: threads (an engine's call is one step), failing and full disks, delegations, locks
+//! that are waited for, NSM, NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
+//! the server, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
+//! a call that its client means.
+//!
+//! A run is determined by [`Options`]: equal ones have equal histories. A failure prints how to run it
+//! again.
+#![forbid(unsafe_code)]
+// What cannot be ends the run: nothing here serves anybody.
+#![allow(clippy::expect_used)]
+
+mod client;
+mod disk;
+mod held;
+mod history;
+mod hosts;
+mod locks;
+mod message;
+mod names;
+mod random;
+mod server;
+mod world;
+
+use std::fmt;
+
+/// What fails a run says why.
+pub(crate) type Checked<T = ()> = Result<T, String>;
+
+/// A fault that is put into what surrounds the engine, to show that the simulator finds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mutation {
+    /// None.
+    #[default]
+    None,
+    /// Replies leave before what they promise is stable.
+    RepliesBeforeStable,
+    /// The duplicate request cache has no room for a reply.
+    NoReplyCache,
+    /// A process does not learn which calls those before it have executed.
+    NoReplyAfterRestart,
+    /// The state's events are not kept, so that a kill loses all locks.
+    NoStateImage,
+    /// Nobody records which clients have locks, so that a power cut loses these.
+    NoClientRecord,
+    /// That a client has lost its locks is not recorded, so that a power cut gives them back.
+    NoRevocationRecord,
+}
+
+/// What determines a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// From which all chance comes, also how many clients there are.
+    pub seed: u64,
+    /// How many events happen.
+    pub steps: u64,
+    /// What is broken.
+    pub mutation: Mutation,
+    /// How many of the last entries of the history a failure shows.
+    pub history: usize,
+}
+
+impl Options {
+    /// A run in which nothing is broken.
+    pub fn new(seed: u64, steps: u64) -> Self {
+        Self { seed, steps, mutation: Mutation::None, history: 120 }
+    }
+}
+
+/// What a run has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Events.
+    pub steps: u64,
+    /// Time that has passed by the virtual clock, in ms.
+    pub virtual_ms: u64,
+    /// Calls that were answered.
+    pub replies: u64,
+    /// Calls that were sent again.
+    pub resends: u64,
+    /// How often the process was killed.
+    pub kills: u64,
+    /// How often the power failed.
+    pub power_cuts: u64,
+    /// Locks that were granted.
+    pub grants: u64,
+    /// Locks that were reclaimed.
+    pub reclaims: u64,
+    /// Of the whole history: equal for equal runs.
+    pub digest: u64,
+}
+
+/// A run in which something was wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Of the run.
+    pub options: Options,
+    /// The event after which it was found.
+    pub step: u64,
+    /// What was wrong.
+    pub what: String,
+    /// What had happened last.
+    pub history: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, step, what, history } = self;
+        for entry in history {
+            writeln!(f, "{entry}")?;
+        }
+        writeln!(f, "seed {}, step {step}: {what}", options.seed)?;
+        write!(
+            f,
+            "again: STEADFAST_SIM_SEED={} cargo test -p steadfast-sim --test simulation\n\
+             or:    cargo run -p steadfast-sim --release -- --seed {} --runs 1 --steps {}",
+            options.seed,
+            options.seed,
+            step + 1
+        )
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs a simulation.
+///
+/// # Errors
+/// What was wrong, with the last part of the history.
+pub fn run(options: Options) -> Result<Report, Box<Failure>> {
+    world::World::run(options)
+}

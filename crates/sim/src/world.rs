@@ -1,0 +1,653 @@
+//! Everything that happens, in the order of the virtual clock.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use steadfast_engine::Transport;
+use steadfast_wire::nfs3::{
+    Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3,
+};
+use steadfast_xdr::{Reader, Writer};
+
+use crate::client::{Client, Context, Then};
+use crate::held::Held;
+use crate::history::History;
+use crate::hosts::HostClient;
+use crate::locks::LocksClient;
+use crate::message::{Request, results, unreadable, xid};
+use crate::names::NamesClient;
+use crate::random::Random;
+use crate::server::{Delivered, Server};
+use crate::{Checked, Failure, Options, Report};
+
+/// A call must be answered within so many ms in which its client is connected.
+const ANSWERED_WITHIN_MS: u64 = 300_000;
+/// Clients send a call again after so long, in ms.
+const RESEND_TCP_MS: u64 = 15_000;
+const RESEND_UDP_MS: u64 = 1_100;
+/// What a closed connection had on its way may come for so long, in µs.
+const LATE_US: u64 = 8_000_000;
+/// Connections have numbers from here on; below are those of datagrams.
+const CONNECTIONS_FROM: u64 = 1_000;
+const FILES: usize = 2;
+
+#[derive(Debug)]
+enum Event {
+    ToServer { client: usize, connection: u64, epoch: u64, message: Vec<u8> },
+    ToClient { client: usize, connection: u64, message: Vec<u8> },
+    Resend { client: usize, xid: u32 },
+    Think { client: usize, worker: usize },
+    Connect { client: usize },
+    Noticed { connection: u64, epoch: u64 },
+    Disk,
+    GoOn,
+    Tick,
+    Fault,
+    Start { power_was_cut: bool },
+}
+
+struct Scheduled {
+    at_us: u64,
+    number: u64,
+    event: Event,
+}
+
+impl Scheduled {
+    fn place(&self) -> (u64, u64) {
+        (self.at_us, self.number)
+    }
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.place().cmp(&other.place())
+    }
+}
+
+/// A call that was not answered yet.
+struct Outstanding {
+    worker: usize,
+    message: Vec<u8>,
+    sent_ms: u64,
+    /// When it was sent first, or its client connected last.
+    since_ms: u64,
+}
+
+/// A client and its way to the server.
+struct Link {
+    client: Box<dyn Client>,
+    transport: Transport,
+    port: u16,
+    /// `None` while it is not connected.
+    connection: Option<u64>,
+    outstanding: BTreeMap<u32, Outstanding>,
+    next_xid: u32,
+    /// When the last message of the connection arrives, in either direction.
+    to_server_us: u64,
+    to_client_us: u64,
+}
+
+/// The simulation.
+pub(crate) struct World {
+    random: Random,
+    now_us: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    scheduled: u64,
+    server: Server,
+    links: Vec<Link>,
+    held: Held,
+    history: History,
+    /// Counts starts: what was on its way to a process before does not arrive.
+    epoch: u64,
+    next_connection: u64,
+    started_ms: u64,
+    lost_ms: u64,
+    found_lost_ms: u64,
+    disk_is_due: bool,
+    go_on_is_due: bool,
+    report: Report,
+}
+
+impl World {
+    /// Runs a simulation.
+    pub(crate) fn run(options: Options) -> Result<Report, Box<Failure>> {
+        let mut world = Self {
+            random: Random::new(options.seed),
+            now_us: 0,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            server: Server::new(options.mutation),
+            links: Vec::new(),
+            held: Held::default(),
+            history: History::new(options.history),
+            epoch: 0,
+            next_connection: CONNECTIONS_FROM,
+            started_ms: 0,
+            lost_ms: 0,
+            found_lost_ms: 0,
+            disk_is_due: false,
+            go_on_is_due: false,
+            report: Report::default(),
+        };
+        let mut result = world.begin();
+        while result.is_ok() && world.report.steps < options.steps {
+            result = world.step();
+            world.report.steps += 1;
+        }
+        match result {
+            Ok(()) => Ok(Report {
+                virtual_ms: world.now_ms(),
+                grants: world.held.grants,
+                reclaims: world.held.reclaims,
+                digest: world.history.digest(),
+                ..world.report
+            }),
+            Err(what) => {
+                let (step, history) = (world.report.steps, world.history.into_entries());
+                Err(Box::new(Failure { options, step, what, history }))
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_us / 1000
+    }
+
+    fn schedule(&mut self, delay_us: u64, event: Event) {
+        self.schedule_at(self.now_us + delay_us, event);
+    }
+
+    fn schedule_at(&mut self, at_us: u64, event: Event) {
+        self.scheduled += 1;
+        self.queue.push(Reverse(Scheduled { at_us, number: self.scheduled, event }));
+    }
+
+    /// Starts the server, makes what clients need, and lets them begin.
+    fn begin(&mut self) -> Checked {
+        self.server.begin()?;
+        let names = self.random.between(1, 3);
+        let locks = self.random.between(1, 3);
+        let hosts = self.random.below(3);
+        let root = self.mount()?;
+        let mut files = Vec::new();
+        for number in 0..FILES {
+            let name = format!("f{number}").into_bytes();
+            let where_ = DirOpArgs3 { dir: NfsFh3(&root), name: &name };
+            let how = CreateHow3::Guarded(attributes());
+            files.push(self.make(&Request::of_3(
+                8,
+                &Create3Args { where_, how },
+                String::new(),
+            ))?);
+        }
+        let shared = self.make_directory(&root, "shared")?;
+        for number in 0..names + locks + hosts {
+            let client: Box<dyn Client> = if number < names {
+                let workers = self.random.between(1, 3);
+                let make = |worker| self.make_directory(&root, &format!("c{number}.{worker}"));
+                let directories = (0..workers).map(make).collect::<Checked<Vec<_>>>()?;
+                Box::new(NamesClient::new(number, directories))
+            } else if number >= names + locks {
+                let workers = self.random.between(1, 3) as usize;
+                Box::new(HostClient::new(number, workers, files.clone()))
+            } else {
+                let workers = self.random.between(1, 3) as usize;
+                Box::new(LocksClient::new(number, workers, shared.clone(), files.clone()))
+            };
+            let is_udp = number < names && self.random.chance(400);
+            let workers = client.workers();
+            self.links.push(Link {
+                client,
+                transport: if is_udp { Transport::Udp } else { Transport::Tcp },
+                port: 700,
+                connection: None,
+                outstanding: BTreeMap::new(),
+                next_xid: 1,
+                to_server_us: 0,
+                to_client_us: 0,
+            });
+            let client = number as usize;
+            self.schedule(1000, Event::Connect { client });
+            for worker in 0..workers {
+                self.schedule(2000, Event::Think { client, worker });
+            }
+        }
+        self.schedule(1_000_000, Event::Tick);
+        self.schedule(5_000_000, Event::Fault);
+        Ok(())
+    }
+
+    /// A call on a network and disk without faults.
+    fn call(&mut self, request: &Request) -> Checked<Vec<u8>> {
+        self.scheduled += 1;
+        let from = SocketAddr::from(([127, 0, 0, 1], 700));
+        self.server.accept(1, from, Transport::Tcp);
+        let message = request.message(self.scheduled as u32);
+        self.server.deliver(0, 1, message, &mut self.random)?;
+        for _ in 0..1000 {
+            if let Some((_, reply)) = self.server.take_outbox().pop() {
+                return results(&reply).map(<[u8]>::to_vec);
+            }
+            self.server.go_on(0, &mut self.random)?;
+            self.server.disk_writes(0, &mut self.random);
+        }
+        Err("the server does not answer at the start".into())
+    }
+
+    fn mount(&mut self) -> Checked<Vec<u8>> {
+        let mut arguments = Vec::new();
+        Writer::new(&mut arguments).opaque(b"/a");
+        let what = String::new();
+        loop {
+            let (program, version, procedure) = (100_005, 3, 1);
+            let arguments = arguments.clone();
+            let what = what.clone();
+            let request = Request { program, version, procedure, arguments, what };
+            let told = self.call(&request)?;
+            let mut r = Reader::new(&told);
+            if r.u32() == Ok(0) {
+                return r.opaque(64).map(<[u8]>::to_vec).map_err(unreadable);
+            }
+        }
+    }
+
+    /// The handle of what a call makes.
+    fn make(&mut self, request: &Request) -> Checked<Vec<u8>> {
+        loop {
+            let told = self.call(request)?;
+            let mut r = Reader::new(&told);
+            // Else it is to be made later.
+            if r.u32() == Ok(0) {
+                r.bool().map_err(unreadable)?;
+                return r.opaque(64).map(<[u8]>::to_vec).map_err(unreadable);
+            }
+        }
+    }
+
+    fn make_directory(&mut self, dir: &[u8], name: &str) -> Checked<Vec<u8>> {
+        let where_ = DirOpArgs3 { dir: NfsFh3(dir), name: name.as_bytes() };
+        let arguments = Mkdir3Args { where_, attributes: attributes() };
+        self.make(&Request::of_3(9, &arguments, String::new()))
+    }
+
+    fn step(&mut self) -> Checked {
+        let Some(Reverse(Scheduled { at_us, event, .. })) = self.queue.pop() else {
+            return Err("nothing happens any more".into());
+        };
+        self.now_us = at_us;
+        match event {
+            Event::ToServer { client, connection, epoch, message } => {
+                if epoch == self.epoch && self.server.is_up() {
+                    self.note(|| format!("server < {client} {:x}", xid(&message)));
+                    let now_ms = self.now_ms();
+                    let delivered =
+                        self.server.deliver(now_ms, connection, message, &mut self.random)?;
+                    self.delivered(&delivered);
+                }
+            }
+            Event::ToClient { client, connection, message } => {
+                self.arrives(client, connection, &message)?;
+            }
+            Event::Resend { client, xid } => self.resend(client, xid)?,
+            Event::Think { client, worker } => self.think(client, worker)?,
+            Event::Connect { client } => self.connect(client),
+            Event::Noticed { connection, epoch } => {
+                if epoch == self.epoch {
+                    self.server.notices_closed(connection);
+                }
+            }
+            Event::Disk => {
+                self.disk_is_due = false;
+                self.server.disk_writes(self.now_ms(), &mut self.random);
+                self.send_replies();
+            }
+            Event::GoOn => {
+                self.go_on_is_due = false;
+                let delivered = self.server.go_on(self.now_ms(), &mut self.random)?;
+                self.delivered(&delivered);
+            }
+            Event::Tick => {
+                self.server.tick(self.now_ms());
+                self.send_replies();
+                self.schedule(1_000_000, Event::Tick);
+            }
+            Event::Fault => self.fault(),
+            Event::Start { power_was_cut } => self.start(power_was_cut)?,
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        self.history.note(self.now_us, &what());
+    }
+
+    fn delivered(&mut self, delivered: &Delivered) {
+        match delivered {
+            Delivered::Done => self.send_replies(),
+            Delivered::Killed => {
+                self.note(|| "the process is killed within a change".into());
+                self.report.kills += 1;
+                self.end_process(false);
+            }
+        }
+    }
+
+    /// How long a message takes, in µs.
+    fn delay_us(&mut self) -> u64 {
+        let end = match self.random.below(100) {
+            0 => 3_000_000,
+            1..8 => 200_000,
+            _ => 2_000,
+        };
+        self.random.between(50, end)
+    }
+
+    /// What the server has sent goes on its way, and what waits in it will go on.
+    fn send_replies(&mut self) {
+        if self.server.waits_for_disk() && !self.disk_is_due {
+            self.disk_is_due = true;
+            let end_us = if self.random.chance(5) { 3_000_000 } else { 4_000 };
+            let delay_us = self.random.between(50, end_us);
+            self.schedule(delay_us, Event::Disk);
+        }
+        if self.server.has_put_off() && !self.go_on_is_due {
+            self.go_on_is_due = true;
+            let delay_us = self.random.between(1_000, 400_000);
+            self.schedule(delay_us, Event::GoOn);
+        }
+        for (connection, message) in self.server.take_outbox() {
+            let is_of = |link: &Link| link.connection == Some(connection);
+            let Some(client) = self.links.iter().position(is_of) else { continue };
+            let delay_us = self.delay_us();
+            let copies = self.copies(client);
+            let Some(link) = self.links.get_mut(client) else { continue };
+            let mut at_us = self.now_us + delay_us;
+            if link.transport == Transport::Tcp {
+                at_us = at_us.max(link.to_client_us);
+                link.to_client_us = at_us;
+            }
+            for copy in 0..copies {
+                let message = message.clone();
+                let at_us = at_us + copy * 1_000;
+                self.schedule_at(at_us, Event::ToClient { client, connection, message });
+            }
+        }
+    }
+
+    /// How often a message arrives.
+    fn copies(&mut self, client: usize) -> u64 {
+        let is_udp = self.links.get(client).is_some_and(|link| link.transport == Transport::Udp);
+        match self.random.below(100) {
+            0..4 if is_udp => 0,
+            4..8 if is_udp => 2,
+            _ => 1,
+        }
+    }
+
+    /// A client sends a message, if it is connected.
+    fn send(&mut self, client: usize, message: &[u8]) {
+        let delay_us = self.delay_us();
+        let late_us = self.delay_us();
+        let copies = self.copies(client);
+        let epoch = self.epoch;
+        let Some(link) = self.links.get_mut(client) else { return };
+        let Some(connection) = link.connection else { return };
+        let mut at_us = self.now_us + delay_us;
+        if link.transport == Transport::Tcp {
+            at_us = at_us.max(link.to_server_us);
+            link.to_server_us = at_us;
+        }
+        for copy in 0..copies {
+            let message = message.to_vec();
+            let at_us = at_us + copy * late_us;
+            self.schedule_at(at_us, Event::ToServer { client, connection, epoch, message });
+        }
+    }
+
+    fn think(&mut self, client: usize, worker: usize) -> Checked {
+        let now_ms = self.now_ms();
+        let Self { started_ms, lost_ms, found_lost_ms, .. } = *self;
+        let Some(link) = self.links.get_mut(client) else { return Ok(()) };
+        if link.outstanding.values().any(|call| call.worker == worker) {
+            return Ok(());
+        }
+        let (random, held) = (&mut self.random, &mut self.held);
+        let sent_ms = now_ms;
+        let mut cx = Context { now_ms, started_ms, lost_ms, found_lost_ms, sent_ms, random, held };
+        let Some(request) = link.client.think(worker, &mut cx)? else {
+            self.schedule(500_000, Event::Think { client, worker });
+            return Ok(());
+        };
+        let xid = link.next_xid;
+        link.next_xid += 1;
+        let message = request.message(xid);
+        let call =
+            Outstanding { worker, message: message.clone(), sent_ms: now_ms, since_ms: now_ms };
+        link.outstanding.insert(xid, call);
+        self.note(|| format!("{client}.{worker} > {xid:x} {}", request.what));
+        self.send(client, &message);
+        let delay_us = self.resend_us(client);
+        self.schedule(delay_us, Event::Resend { client, xid });
+        Ok(())
+    }
+
+    fn resend_us(&mut self, client: usize) -> u64 {
+        let is_udp = self.links.get(client).is_some_and(|link| link.transport == Transport::Udp);
+        1000 * if is_udp { RESEND_UDP_MS } else { RESEND_TCP_MS }
+    }
+
+    /// A reply reaches its client.
+    fn arrives(&mut self, client: usize, connection: u64, message: &[u8]) -> Checked {
+        let now_ms = self.now_ms();
+        let Self { started_ms, lost_ms, found_lost_ms, .. } = *self;
+        let Some(link) = self.links.get_mut(client) else { return Ok(()) };
+        if link.connection != Some(connection) {
+            return Ok(());
+        }
+        let xid = xid(message);
+        let Some(call) = link.outstanding.remove(&xid) else { return Ok(()) };
+        let worker = call.worker;
+        let results = results(message)?;
+        self.report.replies += 1;
+        let status = Reader::new(results).u32().unwrap_or(0);
+        self.history.note(self.now_us, &format!("{client}.{worker} < {xid:x} {status}"));
+        let (random, held) = (&mut self.random, &mut self.held);
+        let sent_ms = call.sent_ms;
+        let mut cx = Context { now_ms, started_ms, lost_ms, found_lost_ms, sent_ms, random, held };
+        let Then { delay_ms, purges, forgets } = link.client.reply(worker, results, &mut cx)?;
+        if purges {
+            self.purge(client, xid);
+        }
+        self.schedule(1000 * delay_ms, Event::Think { client, worker });
+        if forgets && let Some(link) = self.links.get_mut(client) {
+            link.outstanding.clear();
+            for worker in (0..link.client.workers()).filter(|other| *other != worker) {
+                self.schedule(100_000, Event::Think { client, worker });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes repetitions of a call off the network and out of the server.
+    fn purge(&mut self, client: usize, xid_of_call: u32) {
+        self.queue.retain(|Reverse(scheduled)| match &scheduled.event {
+            Event::ToServer { client: of, message, .. } => {
+                *of != client || xid(message) != xid_of_call
+            }
+            _ => true,
+        });
+        self.server.refuse(address(client), xid_of_call);
+    }
+
+    /// A call was not answered for long.
+    fn resend(&mut self, client: usize, xid: u32) -> Checked {
+        let now_ms = self.now_ms();
+        let Some(link) = self.links.get_mut(client) else { return Ok(()) };
+        let Some(call) = link.outstanding.get(&xid) else { return Ok(()) };
+        if link.connection.is_some() && now_ms > call.since_ms + ANSWERED_WITHIN_MS {
+            return Err(format!("call {xid:x} of client {client} is not answered"));
+        }
+        self.report.resends += 1;
+        if link.transport == Transport::Udp {
+            let message = call.message.clone();
+            self.send(client, &message);
+        } else if link.connection.is_some() {
+            self.cut(client, 100_000);
+        }
+        let delay_us = self.resend_us(client);
+        self.schedule(delay_us, Event::Resend { client, xid });
+        Ok(())
+    }
+
+    /// A client's connection breaks, and it connects again after a time.
+    fn cut(&mut self, client: usize, delay_us: u64) {
+        let Some(link) = self.links.get_mut(client) else { return };
+        if link.transport == Transport::Udp {
+            return;
+        }
+        let Some(connection) = link.connection.take() else { return };
+        self.note(|| format!("{client} is cut off"));
+        self.server.is_closed_by_peer(connection);
+        let loses = self.random.chance(500);
+        let late_us = self.random.below(LATE_US);
+        let epoch = self.epoch;
+        if loses {
+            self.queue.retain(|Reverse(scheduled)| match &scheduled.event {
+                Event::ToServer { connection: of, .. } => *of != connection,
+                _ => true,
+            });
+        }
+        // What comes in after that, nobody reads.
+        self.schedule(late_us, Event::Noticed { connection, epoch });
+        self.schedule(delay_us, Event::Connect { client });
+    }
+
+    fn connect(&mut self, client: usize) {
+        if !self.server.is_up() {
+            let delay_us = self.random.between(50_000, 1_000_000);
+            self.schedule(delay_us, Event::Connect { client });
+            return;
+        }
+        let now_ms = self.now_ms();
+        let is_same_port = self.random.chance(500);
+        let Some(link) = self.links.get_mut(client) else { return };
+        if link.connection.is_some() {
+            return;
+        }
+        let connection = if link.transport == Transport::Udp {
+            client as u64 + 10
+        } else {
+            self.next_connection += 1;
+            self.next_connection
+        };
+        link.connection = Some(connection);
+        link.port = if is_same_port { link.port } else { 600 + (link.port + 1) % 400 };
+        (link.to_server_us, link.to_client_us) = (0, 0);
+        let from = SocketAddr::new(address(client), link.port);
+        self.server.accept(connection, from, link.transport);
+        let messages: Vec<Vec<u8>> =
+            link.outstanding.values().map(|call| call.message.clone()).collect();
+        for call in link.outstanding.values_mut() {
+            call.since_ms = now_ms;
+        }
+        self.note(|| format!("{client} connects: {connection}"));
+        for message in messages {
+            self.report.resends += 1;
+            self.send(client, &message);
+        }
+    }
+
+    /// Something breaks.
+    fn fault(&mut self) {
+        let delay_us = self.random.between(100_000, 20_000_000);
+        self.schedule(delay_us, Event::Fault);
+        if !self.server.is_up() {
+            return;
+        }
+        let client = self.random.below(self.links.len() as u64) as usize;
+        match self.random.below(100) {
+            0..8 => {
+                self.note(|| "the process is killed".into());
+                self.report.kills += 1;
+                self.end_process(false);
+            }
+            8..16 => self.server.kill_at(self.random.between(1, 5)),
+            16..20 => {
+                self.note(|| "the power is cut".into());
+                self.report.power_cuts += 1;
+                self.end_process(true);
+            }
+            20..23 => {
+                let max_ms = self.links.get(client).map_or(0, |link| link.client.absent_max_ms());
+                let delay_us = 1000 * self.random.between(20_000, max_ms);
+                self.cut(client, delay_us);
+            }
+            _ => {
+                let delay_us = self.random.between(100, 2_000_000);
+                self.cut(client, delay_us);
+            }
+        }
+    }
+
+    fn end_process(&mut self, power_was_cut: bool) {
+        self.server.kill();
+        self.epoch += 1;
+        if power_was_cut {
+            self.lost_ms = self.now_ms().max(1);
+        }
+        for client in 0..self.links.len() {
+            let delay_us = self.random.between(10_000, 500_000);
+            if let Some(link) = self.links.get_mut(client)
+                && link.connection.take().is_some()
+            {
+                self.schedule(delay_us, Event::Connect { client });
+            }
+        }
+        let delay_us = self.random.between(50_000, 8_000_000);
+        self.schedule(delay_us, Event::Start { power_was_cut });
+    }
+
+    fn start(&mut self, power_was_cut: bool) -> Checked {
+        let now_ms = self.now_ms();
+        self.note(|| "the server starts".into());
+        if power_was_cut {
+            self.server.power_on(now_ms, &mut self.random)?;
+            self.found_lost_ms = now_ms;
+        } else {
+            self.server.restart(now_ms, &mut self.random)?;
+        }
+        self.started_ms = now_ms;
+        self.send_replies();
+        Ok(())
+    }
+}
+
+fn address(client: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8 + 1))
+}
+
+fn attributes() -> Sattr3 {
+    Sattr3 {
+        mode: Some(0o777),
+        uid: None,
+        gid: None,
+        size: None,
+        atime: SetTime3::DontChange,
+        mtime: SetTime3::DontChange,
+    }
+}
