@@ -340,7 +340,8 @@ impl IntentLogKeeper {
         *self.work.lock() = true;
         self.wake.notify_all();
         let deadline = Instant::now() + CLOSE_TIME;
-        for thread in std::mem::take(&mut *self.threads.lock()) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
             // One that hangs in storage cannot be ended; the process's end is its end.
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(DRAIN_POLL);

@@ -454,7 +454,8 @@ impl IntentLogKeeper {
         if self.is_closing() {
             return Err(SwitchError::Stopping);
         }
-        if let Some(why) = self.switch.not_flushed.lock().clone() {
+        let not_flushed = self.switch.not_flushed.lock().clone();
+        if let Some(why) = not_flushed {
             return Err(SwitchError::NotFlushed(why));
         }
         let was_unmade = self.is_unmade();

@@ -336,7 +336,9 @@ impl Shared {
 
     /// Settles what could not be settled at once; to be called about once a second.
     pub(crate) fn settle_deferred_locks(&self) {
-        for (file, range) in std::mem::take(&mut *self.local_locks.deferred.lock()) {
+        // Taken before the loop, which would hold the lock until its end: what is deferred again needs it.
+        let deferred = std::mem::take(&mut *self.local_locks.deferred.lock());
+        for (file, range) in deferred {
             self.settle_file(file, range);
         }
     }

@@ -512,7 +512,8 @@ impl Tree {
         let find = |volumes: &[Arc<Volume>]| {
             volumes.iter().find(|volume| volume.device == device).cloned()
         };
-        if let Some(volume) = find(&self.volumes.read()) {
+        let found = find(&self.volumes.read());
+        if let Some(volume) = found {
             return Ok(volume);
         }
         let stat = rustix::fs::statx(

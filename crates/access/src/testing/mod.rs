@@ -156,7 +156,8 @@ impl ScriptedService {
 impl NameService for ScriptedService {
     fn ask(&self, subject: &Subject, reply: Reply) {
         self.asked.lock().push(subject.clone());
-        match *self.manner.lock() {
+        let manner = *self.manner.lock();
+        match manner {
             Manner::Answers => reply.send(self.outcome(subject)),
             Manner::Keeps => self.kept.lock().push_back((subject.clone(), reply)),
             Manner::Fails => reply.send(Outcome::Failed(Failure::TimedOut)),

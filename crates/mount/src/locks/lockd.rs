@@ -462,7 +462,8 @@ impl Lockd {
         for remote in remotes.take(ASKED_MAX) {
             match self.verifier(remote) {
                 Ok(verifier) => {
-                    return match self.found.lock().verifier.replace(verifier) {
+                    let known = self.found.lock().verifier.replace(verifier);
+                    return match known {
                         None => Restart::Unknown,
                         Some(known) if known == verifier => Restart::No,
                         Some(_) => Restart::Yes,

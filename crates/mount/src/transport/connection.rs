@@ -292,7 +292,8 @@ impl Connection {
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                if let Some(waited) = self.state.lock().overdue() {
+                let overdue = self.state.lock().overdue();
+                if let Some(waited) = overdue {
                     let waited_ms = waited.as_millis().try_into().unwrap_or(u64::MAX);
                     return ClientError::TimedOut { waited_ms };
                 }

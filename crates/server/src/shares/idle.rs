@@ -43,7 +43,8 @@ impl IdleShares {
     /// Ends the thread.
     pub(super) fn stop(&self) {
         self.stopping.tell();
-        if let Some(thread) = self.thread.lock().take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }

@@ -64,7 +64,8 @@ impl Writer {
     pub(super) fn stop(&self) {
         self.bell.state.lock().is_stopping = true;
         self.bell.rung.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
