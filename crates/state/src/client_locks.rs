@@ -85,6 +85,15 @@ impl ClientLocks {
         Some(record.seqid)
     }
 
+    /// Gives one its seqid of before, if it has this.
+    pub(crate) fn lower_seqid(&mut self, number: LockNumber, from: u32, to: u32) {
+        if let Some(record) = self.by_number.get_mut(&number)
+            && record.seqid == from
+        {
+            record.seqid = to;
+        }
+    }
+
     pub(crate) fn remove(&mut self, number: LockNumber) {
         let Some(record) = self.take(number) else { return };
         if let Some(owners) = self.by_open.get_mut(&record.open) {

@@ -293,6 +293,39 @@ impl FileLocks {
         Ok(growth)
     }
 
+    /// What an owner has of a range, and by which opens.
+    pub(crate) fn within(
+        &self,
+        owner: &LockOwner,
+        span: Span,
+    ) -> Vec<(Span, LockKind, OpenNumber)> {
+        self.ranges.within(owner, span)
+    }
+
+    /// Gives an owner of a range what it had before it locked all of it: nowhere more than it has now. By how
+    /// many ranges the client has more.
+    pub(crate) fn take_back(
+        &mut self,
+        owner: &LockOwner,
+        span: Span,
+        before: &[(Span, LockKind, OpenNumber)],
+        time: Time,
+    ) -> isize {
+        let mut growth = 0;
+        for (now, kind, _) in self.ranges.within(owner, span) {
+            growth += self.ranges.growth_of_clear(owner, now);
+            self.clear(owner, now);
+            for (had, had_kind, open) in before {
+                let Some(kept) = now.clipped(*had) else { continue };
+                let kind = kind.min(*had_kind);
+                growth += self.ranges.growth_of_set(owner, kept, kind, *open);
+                self.set(owner, kept, kind, *open);
+            }
+        }
+        self.refresh(time);
+        growth
+    }
+
     /// Takes out who may ask again since this was asked last.
     pub(crate) fn take_freed(&mut self) -> Vec<Freed> {
         std::mem::take(&mut self.freed)

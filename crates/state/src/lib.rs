@@ -35,6 +35,7 @@ mod file_locks;
 mod files;
 mod gate;
 mod grace;
+mod granted;
 mod holdings;
 mod hosts;
 mod ids;
@@ -60,6 +61,7 @@ pub use client::Client;
 pub use delegations::{Change, Delegate, DelegationCounts, DelegationKind, NotDelegated};
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
+pub use granted::{Granted, Repeats};
 pub use holdings::{Held, Holding, Protocol};
 pub use hosts::{Effect, Host, HostInUse};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
@@ -75,6 +77,6 @@ pub use session::{
 pub use settings::{Delegations, Limits, Settings};
 pub use state::State;
 pub use v40::{
-    Callback, OwnerBegun, OwnerInUse, OwnerReply, OwnerRequest, SetClient, SetClientError,
-    SetClientId,
+    Callback, OwnerAnswered, OwnerBegun, OwnerInUse, OwnerReply, OwnerRequest, SetClient,
+    SetClientError, SetClientId,
 };

@@ -95,6 +95,15 @@ impl Sequence {
         *self = Self { seqid: request.seqid, last: Some((*request, reply)), is_busy: false };
     }
 
+    /// The last request gets another reply, if it is this one.
+    pub(super) fn answer_otherwise(&mut self, request: &OwnerRequest, reply: OwnerReply) -> bool {
+        match &mut self.last {
+            Some((last, kept)) if last == request => *kept = reply,
+            _ => return false,
+        }
+        true
+    }
+
     /// It has not used its sequence id.
     pub(super) fn give_up(&mut self) {
         self.is_busy = false;

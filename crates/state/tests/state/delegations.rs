@@ -352,6 +352,13 @@ proptest! {
             for client in &clients {
                 client.renew(now_ms);
             }
+            // What is denied anyhow has nothing recalled.
+            let opened_all = models.map(|model| model.open);
+            let is_denied = |access: ShareAccess, deny: ShareDeny| {
+                opened_all.iter().flatten().any(|(by_access, by_deny)| {
+                    access.bits() & by_deny.bits() != 0 || by_access.bits() & deny.bits() != 0
+                })
+            };
             // Of others, by what conflicts; those are recalled from then on.
             let mut recall = |by: Option<usize>, conflicts: &dyn Fn(DelegationKind) -> bool| {
                 let mut is_recalling = false;
@@ -368,9 +375,12 @@ proptest! {
                 What::Open { client, access, deny } => {
                     let access = ShareAccess::from_bits_truncate(access);
                     let deny = ShareDeny::from_bits_truncate(deny);
-                    let is_recalling = recall(Some(client), &|kind| conflicts(kind, access, deny));
+                    let is_denied = is_denied(access, deny);
+                    let is_recalling = !is_denied
+                        && recall(Some(client), &|kind| conflicts(kind, access, deny));
                     let opened = open(&state, &clients[client], access, deny);
                     assert_eq!(opened == Err(StateError::Recalling), is_recalling);
+                    assert_eq!(opened == Err(StateError::ShareDenied), is_denied);
                     if let Ok(id) = opened {
                         opens[client] = Some(id);
                         let own = &mut models[client].open;

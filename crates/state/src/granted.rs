@@ -1,0 +1,280 @@
+//! What an OPEN or a LOCK was granted, as long as its request may still fail: then it is taken back, and
+//! nobody is kept out by what its client was never told of.
+//!
+//! An open is all that OPENs of one owner have asked of a file. So while one OPEN is not settled, others may
+//! ask the same, or more, and be answered. Each OPEN that adds a share is listed here until it is settled.
+//! A share goes with the last OPEN that asked for it, if none of them was settled.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::file_locks::LockOwner;
+use crate::files::Share;
+use crate::ids::{LockNumber, OpenNumber, lowered_seqid};
+use crate::image::Event;
+use crate::opens::ClientOpens;
+use crate::ranges::{LockKind, Span};
+use crate::{Client, FileKey, State, StateId};
+
+/// Which OPENs may ask again for what their owner has, though it denies that to itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repeats {
+    /// None.
+    #[default]
+    None,
+    /// Any: its client reclaims, and may not know what it has reclaimed.
+    Reclaim,
+    /// One whose owner has had no OPEN of the file executed since the server was started: the process before
+    /// this one may have executed it, and was killed before it could keep the reply (minor version 0).
+    AfterRestart,
+}
+
+/// What was granted. Dropped, it is settled: the client keeps it. [`State::take_back`] is the other way.
+#[must_use = "to drop it is to leave it with the client"]
+pub struct Granted {
+    client: Arc<Client>,
+    id: StateId,
+    what: What,
+}
+
+enum What {
+    Open(GrantedOpen),
+    Lock(Box<GrantedLock>),
+    Delegation,
+    Nothing,
+}
+
+struct GrantedOpen {
+    number: OpenNumber,
+    /// `None` if it was new.
+    seqid_before: Option<u32>,
+    /// What it has added to what was settled: its number among [`Unsettled`], and the share.
+    added: Option<(u64, Share)>,
+}
+
+pub(crate) struct GrantedLock {
+    pub(crate) owner: LockOwner,
+    pub(crate) number: LockNumber,
+    /// `None` if the lock stateid was new.
+    pub(crate) seqid_before: Option<u32>,
+    pub(crate) open: OpenNumber,
+    pub(crate) file: FileKey,
+    pub(crate) span: Span,
+    /// What its owner had of the span, and by which open.
+    pub(crate) before: Vec<(Span, LockKind, OpenNumber)>,
+}
+
+impl fmt::Debug for Granted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Granted({:?})", self.id)
+    }
+}
+
+impl Granted {
+    pub(crate) fn open(
+        client: &Arc<Client>,
+        id: StateId,
+        (number, seqid_before): (OpenNumber, Option<u32>),
+        added: Option<(u64, Share)>,
+    ) -> Self {
+        let what = What::Open(GrantedOpen { number, seqid_before, added });
+        Self { client: Arc::clone(client), id, what }
+    }
+
+    pub(crate) fn lock(client: &Arc<Client>, id: StateId, lock: GrantedLock) -> Self {
+        Self { client: Arc::clone(client), id, what: What::Lock(Box::new(lock)) }
+    }
+
+    pub(crate) fn delegation(client: &Arc<Client>, id: StateId) -> Self {
+        Self { client: Arc::clone(client), id, what: What::Delegation }
+    }
+
+    /// Its stateid.
+    pub fn id(&self) -> StateId {
+        self.id
+    }
+
+    /// The open has another seqid since then, by the same request.
+    pub fn follow(&mut self, id: StateId) {
+        self.id = id;
+    }
+
+    /// What an OPEN has added, for [`State::granted_before`].
+    pub fn added(&self) -> u32 {
+        match &self.what {
+            What::Open(GrantedOpen { added: Some((_, share)), .. }) => share.number() + 1,
+            _ => 0,
+        }
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let What::Open(GrantedOpen { added: Some((serial, _)), .. }) = self.what {
+            self.client.opens.lock().unsettled.settle(serial);
+        }
+    }
+}
+
+/// The OPENs of a client that have added something and are not settled. There are as many as requests under
+/// way at most.
+#[derive(Debug, Default)]
+pub(crate) struct Unsettled {
+    serial_next: u64,
+    opens: Vec<(u64, OpenNumber, Share)>,
+}
+
+impl Unsettled {
+    /// An OPEN has asked for a share, which was asked for before or not. Its serial number, if it is to be
+    /// taken back.
+    pub(crate) fn add(
+        &mut self,
+        number: OpenNumber,
+        share: Share,
+        was_asked: bool,
+    ) -> Option<(u64, Share)> {
+        if was_asked && !self.has(number, share) {
+            return None;
+        }
+        let serial = self.serial_next;
+        self.serial_next += 1;
+        self.opens.push((serial, number, share));
+        Some((serial, share))
+    }
+
+    /// Takes one out. Whether nobody else has asked for the share; `None` if it is settled.
+    fn take(&mut self, serial: u64) -> Option<bool> {
+        let place = self.opens.iter().position(|(it, ..)| *it == serial)?;
+        let (_, number, share) = self.opens.swap_remove(place);
+        Some(!self.has(number, share))
+    }
+
+    /// One stays, and what others have asked for that is the same.
+    fn settle(&mut self, serial: u64) {
+        if let Some(&(_, number, share)) = self.opens.iter().find(|(it, ..)| *it == serial) {
+            self.opens.retain(|(_, of, asked)| (*of, *asked) != (number, share));
+        }
+    }
+
+    /// An open is as it is now by the will of its owner, or is no more.
+    pub(crate) fn settle_all(&mut self, number: OpenNumber) {
+        if !self.opens.is_empty() {
+            self.opens.retain(|(_, of, _)| *of != number);
+        }
+    }
+
+    fn has(&self, number: OpenNumber, share: Share) -> bool {
+        self.opens.iter().any(|(_, of, asked)| (*of, *asked) == (number, share))
+    }
+}
+
+impl State {
+    /// Takes back what a request was granted that has failed. What other requests were granted meanwhile
+    /// stays.
+    ///
+    /// Of an OPEN that is what it has added to the open: its share, if no other OPEN asked for the same; the
+    /// open itself, with its locks, if nothing is left of it.
+    pub fn take_back(&self, mut granted: Granted) {
+        let what = std::mem::replace(&mut granted.what, What::Nothing);
+        match what {
+            What::Open(open) => self.take_back_open(&granted.client, granted.id, &open),
+            What::Lock(lock) => self.take_back_lock(&granted.client, granted.id, &lock),
+            What::Delegation => {
+                // It may have been revoked, or ended with its client.
+                let _ = self.return_delegation(&granted.client, &granted.id, None);
+            }
+            What::Nothing => {}
+        }
+    }
+
+    /// What the process before this one has granted an OPEN that is still to be settled, by
+    /// [`Granted::added`]; `None` if it is not there.
+    pub fn granted_before(&self, client: &Arc<Client>, id: StateId, added: u32) -> Option<Granted> {
+        let mut opens = client.opens.lock();
+        let (number, record) = opens.named(self.settings.instance, &id).ok()?;
+        let share = Share::all().find(|share| share.number() + 1 == added);
+        let share = share.filter(|share| record.asked.has(*share));
+        let added = share.and_then(|share| opens.unsettled.add(number, share, false));
+        Some(Granted::open(client, id, (number, Some(lowered_seqid(id.seqid))), added))
+    }
+
+    fn take_back_open(&self, client: &Arc<Client>, id: StateId, open: &GrantedOpen) {
+        let &GrantedOpen { number, seqid_before, added } = open;
+        let mut owners = client.owners.lock();
+        let mut opens = client.opens.lock();
+        let is_added = match added {
+            Some((serial, _)) => opens.unsettled.take(serial) == Some(true),
+            None => false,
+        };
+        let Some(record) = opens.get_mut(number) else { return };
+        let file = record.file;
+        // The client has never heard of the seqid, and would be told that its own is old.
+        if let Some(before) = seqid_before.filter(|_| record.seqid == id.seqid) {
+            record.seqid = before;
+        }
+        if let Some((_, share)) = added.filter(|_| is_added) {
+            let left = record.asked.remove(share);
+            if record.asked.is_empty() {
+                self.end_open(client, &mut opens, number, &file);
+                return owners.taken_back(client, number);
+            }
+            record.share = left;
+            // Before others get what it gives up.
+            self.note_open(client, number, record);
+            self.files.lessen(number, &file, left);
+        } else {
+            self.note_open(client, number, record);
+        }
+    }
+
+    /// Ends an open with its locks.
+    pub(crate) fn end_open(
+        &self,
+        client: &Client,
+        opens: &mut ClientOpens,
+        number: OpenNumber,
+        file: &FileKey,
+    ) {
+        self.release_locks(client, opens, number, file);
+        if opens.remove(number).is_some() {
+            self.files.release(number, file);
+            self.opens.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn take_back_lock(&self, client: &Arc<Client>, id: StateId, lock: &GrantedLock) {
+        let GrantedLock { owner, number, seqid_before, open, file, span, before } = lock;
+        let mut owners = client.owners.lock();
+        let mut opens = client.opens.lock();
+        if opens.locks.get(*number).is_none() {
+            return;
+        }
+        // By what was locked before may be closed by now.
+        let before: Vec<_> =
+            before.iter().copied().filter(|(.., by)| opens.get(*by).is_some()).collect();
+        let time = self.time(client);
+        let taken = self.files.with_locks(file, |locks| {
+            let growth = locks.take_back(owner, *span, &before, time);
+            (growth, locks.has(owner, *open))
+        });
+        let (growth, has_more) = taken.unwrap_or((0, false));
+        self.count_locks(&mut opens, growth, 0);
+        match seqid_before {
+            None if !has_more => {
+                opens.locks.remove(*number);
+                self.journal.note(&Event::LockGone { client: client.id(), number: *number });
+                self.count_locks(&mut opens, 0, -1);
+                if !opens.locks.has_owner(&owner.name) {
+                    owners.forget_locker(&owner.name);
+                }
+            }
+            _ => {
+                if let Some(before) = seqid_before {
+                    opens.locks.lower_seqid(*number, id.seqid, *before);
+                }
+                self.note_lock(client, &opens, *number);
+            }
+        }
+    }
+}
