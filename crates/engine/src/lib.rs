@@ -295,7 +295,7 @@ impl Engine {
         now_ms: u64,
         reply: &mut Vec<u8>,
     ) {
-        let ParkedCall { xid, mut result, verifiers_at, operation, execution, run, .. } = call;
+        let ParkedCall { xid, mut result, verifiers_at, operation, execution, mut run, .. } = call;
         steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
         let start = reply.len();
         match outcome {
@@ -315,7 +315,7 @@ impl Engine {
                     FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => FsError::Io,
                     error => error,
                 };
-                if let Some(run) = &run {
+                if let Some(run) = &mut run {
                     run.fail(&mut result, error);
                     reply.extend(result);
                 } else if let Some(operation) = operation {
@@ -329,6 +329,10 @@ impl Engine {
         }
         if let (Some(run), Some(nfs4)) = (run, &self.shared.nfs4) {
             run.finish(&self.shared, &nfs4.repeated, result);
+        }
+        if outcome.is_err() {
+            // What was taken back others may have waited for.
+            self.shared.send_effects(now_ms);
         }
     }
 }

@@ -83,7 +83,8 @@ pub(super) fn in_sequence(
                 _ => None,
             };
             let result = reply.bytes.get(start..).unwrap_or(&[]).into();
-            owner.finish(OwnerReply { status: NfsStat4::Ok as u32, result, object });
+            let answered = owner.finish(OwnerReply { status: NfsStat4::Ok as u32, result, object });
+            run.progress.grants.answered(run.progress.done, answered);
         }
         Err(status) if run.is_to_wait(status) => run.progress.owner = Some(owner),
         Err(status) if uses_sequence(status) => {
