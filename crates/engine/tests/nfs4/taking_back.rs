@@ -22,7 +22,7 @@ const BOTH: u32 = 3;
 
 /// Executes a message whose promises cannot be kept.
 #[track_caller]
-fn without_flush(server: &Server, from: &Sender, message: &[u8]) -> Reply {
+pub(crate) fn without_flush(server: &Server, from: &Sender, message: &[u8]) -> Reply {
     let (mut host, mut reply) = (Host::free(), ReplyBuffer::default());
     let verdict = server.engine.call(&mut host, &from.peer, 0, message, &mut reply);
     let Verdict::Parked(call) = verdict else { panic!("{verdict:?}") };
