@@ -102,6 +102,18 @@ impl Opened {
     }
 }
 
+/// Why no file is made where nothing can be, or a directory of the pseudo file system is not opened. Who wants a
+/// new file is told first that there is something by its name.
+fn not_made(run: &mut Run<'_, '_>, name: &[u8], how: &OpenHow4<'_>) -> NfsStat4 {
+    match (look_up(run, name), how) {
+        (Ok(_), OpenHow4::NoCreate | OpenHow4::Unchecked(_)) => NfsStat4::IsDir,
+        (Ok(_), _) => NfsStat4::Exist,
+        (Err(NfsStat4::NoEnt), OpenHow4::NoCreate) => NfsStat4::NoEnt,
+        (Err(NfsStat4::NoEnt), _) => NfsStat4::RoFs,
+        (Err(status), _) => status,
+    }
+}
+
 /// Finds the file of a name, or makes it.
 fn find_or_make(
     run: &mut Run<'_, '_>,
@@ -133,6 +145,9 @@ fn find_or_make(
             Err(NfsStat4::NoEnt) => run.set_current_place(dir),
             Err(status) => return Err(status),
         }
+    }
+    if !is_unchecked && before.is_none() && run.stored(NfsStat4::RoFs)?.1.rights.is_read_only {
+        return Err(not_made(run, name, how));
     }
     let name = names::name(name)?;
     let (_, dir) = changing::stored(run)?;
@@ -241,12 +256,7 @@ fn claimed(run: &mut Run<'_, '_>, arguments: &Open4Args<'_>) -> Result<Opened, N
     match &arguments.claim {
         OpenClaim4::Null(name) => {
             if let Object::Node(_) = run.current()? {
-                let is_made = arguments.openhow != OpenHow4::NoCreate;
-                return Err(match look_up(run, name) {
-                    Ok(_) => NfsStat4::IsDir,
-                    Err(NfsStat4::NoEnt) if is_made => NfsStat4::RoFs,
-                    Err(status) => status,
-                });
+                return Err(not_made(run, name, &arguments.openhow));
             }
             find_or_make(run, name, &arguments.openhow)
         }
