@@ -67,7 +67,7 @@ pub use hosts::{Effect, Host, HostInUse};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError, Together};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
-pub use nlm::{NlmError, NlmHolder, NlmLock, NlmOwner};
+pub use nlm::{NlmBefore, NlmError, NlmHolder, NlmLock, NlmOwner, NlmTaken};
 pub use opening::Open;
 pub use ranges::LockKind;
 pub use registry::{ClientReport, CreateSession, CreatedSession};

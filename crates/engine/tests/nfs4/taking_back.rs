@@ -7,13 +7,15 @@ use steadfast_vfs::FsError;
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, Close4Args, Fattr4, Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4,
-    Op4, Open4Args, OpenClaim4, OpenHow4, Read4Args, StateId4, Write4Args,
+    Op4, Open4Args, OpenClaim4, OpenHow4, Read4Args, ReclaimComplete4Args, StateId4, Write4Args,
 };
 
-use crate::compounds::{Ops, Reply};
-use crate::harness::{Client, Host, Sender, Server, sender};
+use crate::compounds::{HEADER_BYTES, Ops, Reply, xdr};
+use crate::harness::{Client, Host, Sender, Server, channel, sender};
 use crate::reclaim::Machine;
 use crate::v40::{self, ANONYMOUS, Client0};
+use crate::v40_owners::lock_by_nlm;
+use steadfast_xdr::Reader;
 
 const CURRENT: StateId4 = StateId4 { seqid: 1, other: [0; 12] };
 const READ: u32 = 1;
@@ -277,4 +279,63 @@ fn an_owner_of_minor_version_0_whose_open_could_not_wait_may_open_it_again() {
         client.run(&Ops::put(&file).then(&v40::close(id, client.next()))).succeeds();
     }
     assert!(was_told_later.into_inner() > 0);
+}
+
+/// The same of hosts that speak NLM: what a silent client denied, they are told to try again for.
+#[test]
+fn a_host_that_is_told_to_try_again_has_nothing() {
+    const LATER: u32 = 4;
+    let mut machine = Machine::new();
+    let server = machine.start_with(steadfast_engine::Delegations::None);
+    let [silent, other] =
+        [b"c", b"d"].map(|owner| Client::new(&server, owner, sender(u64::from(owner[0]))));
+    let root = silent.handle(&[b"a"]);
+    let files = [b"f", b"g", b"h"].map(|name| server.make_file(&root, name, 0o666));
+    opened(other.run(&Ops::put(&files[2]).then(&open_current(b"o", (BOTH, 0)))));
+    // By each kind of call the silent client loses what it has anew.
+    for is_share in [false, true] {
+        let silent = Client::with(&server, &[b's', u8::from(is_share)], sender(7), channel());
+        let complete = ReclaimComplete4Args { one_fs: false };
+        silent.run(&Ops::new().op(Op4::ReclaimComplete, &complete)).succeeds();
+        let file = &files[usize::from(is_share)];
+        let held = opened(silent.run(&Ops::put(file).then(&open_current(b"o", (BOTH, READ)))));
+        silent.run(&Ops::put(file).then(&lock(held, b"l"))).succeeds();
+        server.now_ms.set(server.now_ms.get() + 90_001);
+        other.run(&Ops::put(&root)).succeeds();
+        let taken = || match is_share {
+            true => share_by_nlm(&server, file),
+            false => lock_by_nlm(&server, file, b"o", false),
+        };
+        machine.set_full(true);
+        assert_eq!([taken(), taken()], [LATER; 2]);
+        machine.set_full(false);
+        // Nobody is in its way.
+        let id = opened(other.run(&Ops::put(file).then(&open_current(b"o", (BOTH, 0)))));
+        other.run(&Ops::put(file).then(&lock(id, b"l"))).succeeds();
+        other.run(&Ops::put(file).then(&close(id))).succeeds();
+        assert_eq!(taken(), 0);
+    }
+}
+
+/// The status of a SHARE of all by a host that speaks NLM.
+fn share_by_nlm(server: &Server, file: &[u8]) -> u32 {
+    const NLM: u32 = 100_021;
+    let (version, share) = (4, 20);
+    let body = xdr(|w| {
+        w.opaque(b"");
+        w.opaque(b"host");
+        w.opaque(file);
+        w.opaque(b"o");
+        let (denies_all, for_both, reclaims) = (3, 3, 0);
+        for word in [denies_all, for_both, reclaims] {
+            w.u32(word);
+        }
+    });
+    let from = sender(2);
+    let mut message = server.message(&from, version, share, &body);
+    message[12..16].copy_from_slice(&NLM.to_be_bytes());
+    let reply = server.send(&from, &message).unwrap();
+    let mut r = Reader::new(&reply[HEADER_BYTES..]);
+    r.opaque(1024).unwrap();
+    r.u32().unwrap()
 }
