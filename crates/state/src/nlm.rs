@@ -302,6 +302,9 @@ impl State {
 
     /// What an owner has reserved of a file, and what it has locked of a range: to be asked before
     /// [`State::nlm_share`] or [`State::nlm_lock`], for [`State::nlm_take_back`].
+    ///
+    /// # Errors
+    /// [`StateError::Invalid`] for a range or an owner that is none.
     pub fn nlm_before(
         &self,
         host: &Host,
@@ -326,6 +329,9 @@ impl State {
 
     /// Takes back a share or a lock that a host was granted and not told of. Its owner has what it had before,
     /// but nothing more than it has now.
+    ///
+    /// # Errors
+    /// Those of [`State::nlm_before`].
     pub fn nlm_take_back(
         &self,
         host: &Host,

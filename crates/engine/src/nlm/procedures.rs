@@ -292,10 +292,9 @@ fn lock(
     };
     drop(in_use);
     match locked {
-        Ok(()) => keep_records(call).map(|()| NlmStat::Granted).map_err(|refused| {
+        Ok(()) => keep_records(call).map(|()| NlmStat::Granted).inspect_err(|_| {
             // A host that does not ask again would hold it until it restarts.
             let _ = state.nlm_take_back(&host, &place.file, &taken, &before);
-            refused
         }),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),
         Err(NlmError::Blocked) => Ok(NlmStat::Blocked),

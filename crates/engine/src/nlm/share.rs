@@ -68,10 +68,9 @@ fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), Refus
     let taken = NlmTaken::Share(arguments.oh);
     let before = state.nlm_before(&host, &file, &taken)?;
     state.nlm_share(&host, &file, arguments.oh, access, deny)?;
-    keep_records(call).map_err(|refused| {
-        // It is held as long as the server runs by a host that does not ask again.
+    keep_records(call).inspect_err(|_| {
+        // A host that does not ask again would hold it until it restarts.
         let _ = state.nlm_take_back(&host, &file, &taken, &before);
-        refused
     })
 }
 

@@ -9,13 +9,13 @@ use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, Close4Args, Fattr4, Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4,
     Op4, Open4Args, OpenClaim4, OpenHow4, Read4Args, ReclaimComplete4Args, StateId4, Write4Args,
 };
+use steadfast_xdr::Reader;
 
 use crate::compounds::{HEADER_BYTES, Ops, Reply, xdr};
 use crate::harness::{Client, Host, Sender, Server, channel, sender};
 use crate::reclaim::Machine;
 use crate::v40::{self, ANONYMOUS, Client0};
 use crate::v40_owners::lock_by_nlm;
-use steadfast_xdr::Reader;
 
 const CURRENT: StateId4 = StateId4 { seqid: 1, other: [0; 12] };
 const READ: u32 = 1;
@@ -302,9 +302,12 @@ fn a_host_that_is_told_to_try_again_has_nothing() {
         silent.run(&Ops::put(file).then(&lock(held, b"l"))).succeeds();
         server.now_ms.set(server.now_ms.get() + 90_001);
         other.run(&Ops::put(&root)).succeeds();
-        let taken = || match is_share {
-            true => share_by_nlm(&server, file),
-            false => lock_by_nlm(&server, file, b"o", false),
+        let taken = || {
+            if is_share {
+                share_by_nlm(&server, file)
+            } else {
+                lock_by_nlm(&server, file, b"o", false)
+            }
         };
         machine.set_full(true);
         assert_eq!([taken(), taken()], [LATER; 2]);
