@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{BOTH, DENY_NONE, DENY_READ, LEASE_MS, READ, WRITE, address, file, session};
+use crate::common::{
+    BOTH, DENY_NONE, DENY_READ, DENY_WRITE, LEASE_MS, READ, WRITE, address, file, session,
+};
 use proptest::prelude::*;
 use steadfast_state::{
     CallbackTarget, Client, Delegate, DelegationKind, Delegations, Effect, Held, LockKind,
@@ -300,6 +302,18 @@ fn a_holder_that_is_silent_for_a_lease_loses_all_at_once() {
     assert!(state.client(holder.id()).is_none());
     assert_eq!(effects(&state).1, 1);
     assert!(open(&state, other, BOTH, DENY_NONE).is_ok());
+}
+
+#[test]
+fn a_share_of_a_host_that_is_denied_recalls_nothing() {
+    let state = state();
+    let (holder, other) = (client(&state, "a"), client(&state, "b"));
+    delegate(&state, 1, holder.client(), DelegationKind::Read).expect("granted");
+    open(&state, other.client(), READ, DENY_WRITE).expect("it disturbs no reading");
+    let host = state.host(0, b"host", address()).expect("host");
+    let denied = state.nlm_share(&host, &file(1), b"o", BOTH, DENY_NONE);
+    assert_eq!(denied, Err(StateError::ShareDenied));
+    assert_eq!(effects(&state), (vec![], 0));
 }
 
 #[derive(Clone, Copy, Debug)]
