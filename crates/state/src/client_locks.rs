@@ -128,6 +128,12 @@ impl ClientLocks {
         numbers.filter_map(|number| self.by_number.get(number).map(|record| (*number, record)))
     }
 
+    /// The lock stateids of an owner in a file, with their seqids, in order.
+    pub(crate) fn of_owner_and_file(&self, owner: &[u8], file: &FileKey) -> Vec<(LockNumber, u32)> {
+        let of_file = self.of_owner(owner).filter(|(_, record)| record.file == *file);
+        of_file.map(|(number, record)| (number, record.seqid)).collect()
+    }
+
     /// Whether an owner has lock stateids.
     pub(crate) fn has_owner(&self, owner: &[u8]) -> bool {
         self.by_owner.contains_key(owner)

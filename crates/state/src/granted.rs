@@ -63,6 +63,8 @@ pub(crate) struct GrantedLock {
     pub(crate) span: Span,
     /// What its owner had of the span, and by which open.
     pub(crate) before: Vec<(Span, LockKind, OpenNumber)>,
+    /// The owner's lock stateids of the file, with their seqids, once it had the lock.
+    pub(crate) stateids: Vec<(LockNumber, u32)>,
 }
 
 impl fmt::Debug for Granted {
@@ -244,10 +246,12 @@ impl State {
     }
 
     fn take_back_lock(&self, client: &Arc<Client>, id: StateId, lock: &GrantedLock) {
-        let GrantedLock { owner, number, seqid_before, open, file, span, before } = lock;
+        let GrantedLock { owner, number, seqid_before, open, file, span, before, stateids } = lock;
         let mut owners = client.owners.lock();
         let mut opens = client.opens.lock();
-        if opens.locks.get(*number).is_none() {
+        // A LOCK or LOCKU since then was answered, of perhaps the same bytes. Better that the owner keeps too
+        // much than that it loses what it was told it has.
+        if opens.locks.of_owner_and_file(&owner.name, file) != *stateids {
             return;
         }
         // By what was locked before may be closed by now.

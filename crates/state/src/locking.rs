@@ -310,7 +310,8 @@ impl State {
         self.note_lock(client, &opens, number);
         let id = StateId::of_lock(instance, number, seqid);
         let file = *file;
-        let lock = GrantedLock { owner, number, seqid_before, open, file, span, before };
+        let stateids = opens.locks.of_owner_and_file(&owner.name, &file);
+        let lock = GrantedLock { owner, number, seqid_before, open, file, span, before, stateids };
         Ok(Granted::lock(client, id, lock))
     }
 

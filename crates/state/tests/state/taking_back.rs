@@ -107,7 +107,7 @@ fn of_a_lock_what_its_owner_had_before_stays() {
     let by_them = LockBy::Open { open: theirs, owner: b"l" };
     let read = lock(&state, &two, by_them, LockKind::Read, (0, 100)).expect("reads share").id();
 
-    // It never gets more by that than it has: what it let go of meanwhile, others may have.
+    // What it let go of meanwhile, others may have.
     let less = lock(&state, &one, LockBy::Lock(held), LockKind::Read, (5, 10)).expect("its own");
     let id = less.id();
     state.unlock(&one, &id, &file(1), LockRange { offset: 5, length: 5 }).expect("unlocked");
@@ -116,6 +116,62 @@ fn of_a_lock_what_its_owner_had_before_stays() {
     state.unlock(&two, &read, &file(1), range).expect("unlocked");
     let left: Vec<_> = state.locks(&file(1)).iter().map(|lock| lock.range).collect();
     assert_eq!(left, [LockRange { offset: 10, length: 5 }]);
+}
+
+#[test]
+fn a_lock_that_was_answered_stays_when_an_earlier_one_fails() {
+    // By the stateid of the lock that fails, by the open of that, and by another open of the file.
+    for by in 0..3 {
+        let state = state();
+        let client = client(&state, 0, "a");
+        let [open, other] = [&b"o"[..], b"p"]
+            .map(|owner| grant(&state, &client, owner, (BOTH, DENY_NONE)).expect("granted").id());
+        let by_open = LockBy::Open { open, owner: b"l" };
+        let failed = lock(&state, &client, by_open, LockKind::Write, (0, 100)).expect("free");
+        let by = match by {
+            0 => LockBy::Lock(failed.id()),
+            1 => by_open,
+            _ => LockBy::Open { open: other, owner: b"l" },
+        };
+        let answered = lock(&state, &client, by, LockKind::Write, (0, 50)).expect("its own").id();
+        state.take_back(failed);
+        assert_eq!(state.test(&client, &answered), Ok(()));
+        let left: u64 = state.locks(&file(1)).iter().map(|lock| lock.range.length).sum();
+        assert_eq!(left, 100);
+    }
+}
+
+#[test]
+fn a_stateid_that_was_told_by_unlocking_stays() {
+    let state = state();
+    let client = client(&state, 0, "a");
+    let open = grant(&state, &client, b"o", (BOTH, DENY_NONE)).expect("granted").id();
+    let by_open = LockBy::Open { open, owner: b"l" };
+    let failed = lock(&state, &client, by_open, LockKind::Write, (0, 100)).expect("free");
+    let answered = lock(&state, &client, by_open, LockKind::Write, (200, 50)).expect("free").id();
+    let range = LockRange { offset: 200, length: 50 };
+    let told = state.unlock(&client, &answered, &file(1), range).expect("unlocked");
+    state.take_back(failed);
+    assert_eq!(state.test(&client, &told), Ok(()));
+}
+
+#[test]
+fn locks_that_fail_together_go_together() {
+    let state = state();
+    let client = client(&state, 0, "a");
+    let [open, other] = [&b"o"[..], b"p"]
+        .map(|owner| grant(&state, &client, owner, (BOTH, DENY_NONE)).expect("granted").id());
+    let granted: Vec<_> = [(open, 0), (other, 5), (open, 50)]
+        .into_iter()
+        .map(|(open, offset)| {
+            let by = LockBy::Open { open, owner: b"l" };
+            lock(&state, &client, by, LockKind::Write, (offset, 10)).expect("its own")
+        })
+        .collect();
+    for granted in granted.into_iter().rev() {
+        state.take_back(granted);
+    }
+    assert!(state.locks(&file(1)).is_empty());
 }
 
 #[test]
