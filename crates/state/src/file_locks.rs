@@ -257,6 +257,13 @@ impl FileLocks {
         self.note_change(span);
     }
 
+    /// An owner was granted a lock, if it is one of a host.
+    fn count_grant(&self, owner: &LockOwner) {
+        if let Some(host) = owner.client.host() {
+            host.grants(&owner.name, &self.file).fetch_add(1, Memory::Relaxed);
+        }
+    }
+
     /// Takes a range from an owner, and notes that.
     fn clear(&mut self, owner: &LockOwner, span: Span) {
         let (LockOwner { client, name }, file) = (owner, self.file);
@@ -285,6 +292,7 @@ impl FileLocks {
             return Err(Refused::NoRoom);
         }
         self.set(owner, span, kind, open);
+        self.count_grant(owner);
         self.waiters.retain(|waiter| !waiter.is_settled_by(owner, span, kind));
         self.unanswered.retain(|grant| !grant.is_within(owner, span));
         self.freed.retain(|freed| freed.owner != *owner);

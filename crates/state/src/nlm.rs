@@ -4,7 +4,7 @@
 //! begins with the first lock or wait, and ends with the last.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use thiserror::Error;
 
@@ -129,6 +129,8 @@ pub enum NlmTaken<'a> {
 pub struct NlmBefore {
     share: Option<Share>,
     ranges: Vec<(Span, LockKind, OpenNumber)>,
+    /// How often it was granted something of the file.
+    grants: u32,
 }
 
 impl State {
@@ -312,7 +314,8 @@ impl State {
         what: &NlmTaken<'_>,
     ) -> Result<NlmBefore, StateError> {
         let opens = host.client.opens.lock();
-        let mut before = NlmBefore { share: None, ranges: Vec::new() };
+        let grants = grants(host, file, what)?.load(Ordering::Relaxed);
+        let mut before = NlmBefore { share: None, ranges: Vec::new(), grants };
         match *what {
             NlmTaken::Share(owner) => {
                 let number = opens.find(&[SHARE, owner].concat(), file);
@@ -330,6 +333,9 @@ impl State {
     /// Takes back a share or a lock that a host was granted and not told of. Its owner has what it had before,
     /// but nothing more than it has now.
     ///
+    /// It stays if the owner was granted something else of the file since [`State::nlm_before`]: that it may
+    /// have been told.
+    ///
     /// # Errors
     /// Those of [`State::nlm_before`].
     pub fn nlm_take_back(
@@ -340,6 +346,10 @@ impl State {
         before: &NlmBefore,
     ) -> Result<(), StateError> {
         let mut opens = host.client.opens.lock();
+        let grants_now = grants(host, file, what)?.load(Ordering::Relaxed);
+        if grants_now != before.grants.wrapping_add(1) {
+            return Ok(());
+        }
         match *what {
             NlmTaken::Share(owner) => {
                 let Some(number) = opens.find(&[SHARE, owner].concat(), file) else {
@@ -482,12 +492,16 @@ impl State {
             self.files.judge(&asking, file, share).map_err(denied)?;
         }
         let _delegations = self.admit_open(&host.client, file, share)?;
+        let grants = host.data.grants(owner, file);
         let Some(number) = own else {
-            return self.open_of_host(host, &mut opens, owner, file, share).map(drop);
+            self.open_of_host::<StateError>(host, &mut opens, owner, file, share)?;
+            grants.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
         };
         let record = opens.get_mut(number).ok_or(StateError::BadStateId)?;
         self.files.take(&asking, number, file, share).map_err(denied)?;
         record.share = share;
+        grants.fetch_add(1, Ordering::Relaxed);
         self.note_open(&host.client, number, record);
         Ok(())
     }
@@ -556,6 +570,18 @@ impl State {
         // A negative number wraps, and so does the sum.
         self.locks.fetch_add(growth.cast_unsigned(), Ordering::Relaxed);
     }
+}
+
+/// How often an owner was granted what this is.
+fn grants<'a>(
+    host: &'a Host,
+    file: &FileKey,
+    what: &NlmTaken<'_>,
+) -> Result<&'a AtomicU32, StateError> {
+    Ok(match *what {
+        NlmTaken::Share(owner) => host.data.grants(&[SHARE, owner].concat(), file),
+        NlmTaken::Lock(owner, _) => host.data.grants(&owner.name()?, file),
+    })
 }
 
 fn owner_of(host: &Host, owner: &NlmOwner) -> Result<LockOwner, StateError> {
