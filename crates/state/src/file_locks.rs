@@ -310,8 +310,9 @@ impl FileLocks {
         self.ranges.within(owner, span)
     }
 
-    /// Gives an owner of a range what it had before it locked all of it: nowhere more than it has now. By how
-    /// many ranges the client has more.
+    /// Gives an owner of a range what it had before it locked all of it, where it has not unlocked since then. A
+    /// write lock that has become a read lock is one again, unless others read there now. By how many ranges the
+    /// client has more.
     pub(crate) fn take_back(
         &mut self,
         owner: &LockOwner,
@@ -325,7 +326,8 @@ impl FileLocks {
             self.clear(owner, now);
             for (had, had_kind, open) in before {
                 let Some(kept) = now.clipped(*had) else { continue };
-                let kind = kind.min(*had_kind);
+                let is_free = self.ranges.conflicts(owner, kept, *had_kind).next().is_none();
+                let kind = if is_free { *had_kind } else { kind.min(*had_kind) };
                 growth += self.ranges.growth_of_set(owner, kept, kind, *open);
                 self.set(owner, kept, kind, *open);
             }

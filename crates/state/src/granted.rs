@@ -13,7 +13,7 @@ use crate::file_locks::LockOwner;
 use crate::files::Share;
 use crate::ids::{LockNumber, OpenNumber, lowered_seqid};
 use crate::image::Event;
-use crate::opens::ClientOpens;
+use crate::opens::{AskedShares, ClientOpens};
 use crate::ranges::{LockKind, Span};
 use crate::{Client, FileKey, State, StateId};
 
@@ -49,6 +49,8 @@ struct GrantedOpen {
     number: OpenNumber,
     /// `None` if it was new.
     seqid_before: Option<u32>,
+    /// Whether the process before this one had noted it last ([`Repeats::AfterRestart`]).
+    was_of_before: bool,
     /// What it has added to what was settled: its number among [`Unsettled`], and the share.
     added: Option<(u64, Share)>,
 }
@@ -80,8 +82,17 @@ impl Granted {
         (number, seqid_before): (OpenNumber, Option<u32>),
         added: Option<(u64, Share)>,
     ) -> Self {
-        let what = What::Open(GrantedOpen { number, seqid_before, added });
+        let was_of_before = false;
+        let what = What::Open(GrantedOpen { number, seqid_before, was_of_before, added });
         Self { client: Arc::clone(client), id, what }
+    }
+
+    /// An open as the process before this one has noted it.
+    pub(crate) fn of_before(mut self, was_of_before: bool) -> Self {
+        if let What::Open(open) = &mut self.what {
+            open.was_of_before = was_of_before;
+        }
+        self
     }
 
     pub(crate) fn lock(client: &Arc<Client>, id: StateId, lock: GrantedLock) -> Self {
@@ -100,6 +111,14 @@ impl Granted {
     /// The open has another seqid since then, by the same request.
     pub fn follow(&mut self, id: StateId) {
         self.id = id;
+    }
+
+    /// Its number among [`Unsettled`].
+    fn serial(&self) -> Option<u64> {
+        match &self.what {
+            What::Open(GrantedOpen { added: Some((serial, _)), .. }) => Some(*serial),
+            _ => None,
+        }
     }
 
     /// What an OPEN has added, for [`State::granted_before`].
@@ -166,6 +185,22 @@ impl Unsettled {
         }
     }
 
+    /// An open was downgraded to these by a request that was granted this. What others have asked for is
+    /// settled: the client is told that it has it.
+    pub(crate) fn settle_others(
+        &mut self,
+        number: OpenNumber,
+        asked: AskedShares,
+        granted: &[&Granted],
+    ) {
+        let is_its = |serial| granted.iter().any(|granted| granted.serial() == Some(serial));
+        let others = self.opens.iter().filter(|(serial, of, _)| *of == number && !is_its(*serial));
+        let others: Vec<Share> = others.map(|(.., share)| *share).collect();
+        self.opens.retain(|(_, of, share)| {
+            *of != number || (asked.has(*share) && !others.contains(share))
+        });
+    }
+
     fn has(&self, number: OpenNumber, share: Share) -> bool {
         self.opens.iter().any(|(_, of, asked)| (*of, *asked) == (number, share))
     }
@@ -202,7 +237,7 @@ impl State {
     }
 
     fn take_back_open(&self, client: &Arc<Client>, id: StateId, open: &GrantedOpen) {
-        let &GrantedOpen { number, seqid_before, added } = open;
+        let &GrantedOpen { number, seqid_before, was_of_before, added } = open;
         let mut owners = client.owners.lock();
         let mut opens = client.opens.lock();
         let is_added = match added {
@@ -214,6 +249,8 @@ impl State {
         // The client has never heard of the seqid, and would be told that its own is old.
         if let Some(before) = seqid_before.filter(|_| record.seqid == id.seqid) {
             record.seqid = before;
+            // Its owner may ask for it again, as if it had not.
+            record.is_of_before = was_of_before;
         }
         if let Some((_, share)) = added.filter(|_| is_added) {
             let left = record.asked.remove(share);

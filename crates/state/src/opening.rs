@@ -149,6 +149,21 @@ impl State {
         access: ShareAccess,
         deny: ShareDeny,
     ) -> Result<StateId, StateError> {
+        self.downgrade_granted(client, id, file, (access, deny), &[])
+    }
+
+    /// [`State::downgrade`], of a request that was granted this and may fail after it.
+    ///
+    /// # Errors
+    /// Those of [`State::downgrade`].
+    pub fn downgrade_granted(
+        &self,
+        client: &Arc<Client>,
+        id: &StateId,
+        file: &FileKey,
+        (access, deny): (ShareAccess, ShareDeny),
+        granted: &[&Granted],
+    ) -> Result<StateId, StateError> {
         let mut opens = client.opens.lock();
         let (number, record) = opens.named(self.settings.instance, id)?;
         if record.file != *file {
@@ -157,7 +172,7 @@ impl State {
         let share = Share { access, deny };
         let stay = record.asked.within(share).filter(|_| !access.is_empty());
         let asked = stay.ok_or(StateError::Invalid)?;
-        opens.unsettled.settle_all(number);
+        opens.unsettled.settle_others(number, asked, granted);
         let record = opens.get_mut(number).ok_or(StateError::BadStateId)?;
         record.is_of_before = false;
         record.asked = asked;
@@ -350,7 +365,7 @@ impl State {
             let wanted = record.share.union(asked);
             self.files.take(&asking, number, &request.file, wanted).map_err(denied)?;
             record.share = wanted;
-            record.is_of_before = false;
+            let was_of_before = std::mem::replace(&mut record.is_of_before, false);
             let was_asked = record.asked.has(asked);
             record.asked.add(asked);
             let before = record.seqid;
@@ -358,7 +373,8 @@ impl State {
             self.note_open(client, number, record);
             let added = opens.unsettled.add(number, asked, was_asked);
             let id = StateId::of_open(self.settings.instance, number, seqid);
-            return Ok(Granted::open(client, id, (number, Some(before)), added));
+            let granted = Granted::open(client, id, (number, Some(before)), added);
+            return Ok(granted.of_before(was_of_before));
         }
         let limits = &self.settings.limits;
         if opens.count() >= usize::try_from(limits.opens_a_client_max).unwrap_or(usize::MAX) {

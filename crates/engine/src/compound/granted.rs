@@ -28,6 +28,11 @@ impl Grants {
         }
     }
 
+    /// What was granted.
+    pub(crate) fn all(&self) -> Vec<&Granted> {
+        self.granted.iter().map(|(_, granted)| granted).collect()
+    }
+
     /// Whether this operation, or one behind it, was granted something.
     pub(super) fn has(&self, operation: u32) -> bool {
         self.granted.last().is_some_and(|(last, _)| *last >= operation)

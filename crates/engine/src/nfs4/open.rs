@@ -560,7 +560,8 @@ fn downgrade(
     let (_, target) = run.stored(NfsStat4::BadStateId)?;
     let file = file_key(target);
     run.begin_state();
-    let id = state.downgrade(client, id, &file, access, deny).or_status()?;
+    let granted = run.progress.grants.all();
+    let id = state.downgrade_granted(client, id, &file, (access, deny), &granted).or_status()?;
     run.progress.has_made_state = true;
     run.progress.current.stateid = Some(id);
     stateids::encode(&mut Writer::new(&mut reply.bytes), &id);

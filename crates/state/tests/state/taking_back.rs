@@ -156,6 +156,50 @@ fn a_stateid_that_was_told_by_unlocking_stays() {
 }
 
 #[test]
+fn a_write_lock_that_became_a_read_lock_in_vain_is_one_again() {
+    for others_read in [false, true] {
+        let state = state();
+        let [one, two] = ["a", "b"].map(|owner| client(&state, 0, owner));
+        let [by_one, by_two] = [&one, &two].map(|client| {
+            let open = grant(&state, client, b"o", (BOTH, DENY_NONE)).expect("granted").id();
+            LockBy::Open { open, owner: b"l" }
+        });
+        drop(lock(&state, &one, by_one, LockKind::Write, (0, 10)).expect("free"));
+        let less = lock(&state, &one, by_one, LockKind::Read, (0, 10)).expect("its own");
+        if others_read {
+            drop(lock(&state, &two, by_two, LockKind::Read, (0, 10)).expect("reads share"));
+        }
+        state.take_back(less);
+        let kinds: Vec<_> = state.locks(&file(1)).iter().map(|lock| lock.kind).collect();
+        let expected =
+            if others_read { vec![LockKind::Read, LockKind::Read] } else { vec![LockKind::Write] };
+        assert_eq!(kinds, expected);
+    }
+}
+
+#[test]
+fn what_another_request_was_told_by_downgrading_stays() {
+    let share = (BOTH, DENY_WRITE);
+    // The request that fails has downgraded the open itself, or another one has; and another OPEN that is
+    // not settled asked for the same, or none.
+    for (by_itself, is_asked_twice) in [(true, false), (true, true), (false, false)] {
+        let state = state();
+        let client = client(&state, 0, "a");
+        let failed = grant(&state, &client, b"o", share).expect("granted");
+        let other = is_asked_twice.then(|| {
+            let request = Open { owner: b"o", file: file(1), access: BOTH, deny: DENY_WRITE };
+            state.grant_open(&client, &request, Repeats::Reclaim).expect("its own")
+        });
+        let id = StateId { seqid: 0, ..failed.id() };
+        let own = if by_itself { &[&failed][..] } else { &[] };
+        state.downgrade_granted(&client, &id, &file(1), share, own).expect("the same share");
+        drop(other);
+        state.take_back(failed);
+        assert_eq!(state.opens(), u32::from(!by_itself || is_asked_twice));
+    }
+}
+
+#[test]
 fn locks_that_fail_together_go_together() {
     let state = state();
     let client = client(&state, 0, "a");
@@ -227,10 +271,12 @@ fn after_a_restart_an_owner_may_ask_once_for_what_it_has() {
     let report = state.clients(0).pop().expect("restored");
     let client = state.client(report.id).expect("restored");
     let request = Open { owner: b"o", file: file(1), access: BOTH, deny: DENY_WRITE };
-    let open = || {
-        let granted = state.grant_open(&client, &request, Repeats::AfterRestart);
-        granted.map(|granted| granted.id())
-    };
+    let grant = || state.grant_open(&client, &request, Repeats::AfterRestart);
+    let open = || grant().map(|granted| granted.id());
+    // One that fails may be asked for again.
+    let failed = grant().expect("it may come again");
+    state.take_back(failed);
+    assert_eq!(state.opens(), 1, "an earlier one may have been answered");
     assert_eq!(open(), Ok(StateId { seqid: 2, ..id }));
     assert_eq!(open(), Err(StateError::ShareDenied));
     // One that is to be finished by the process after it can be taken back by that.
