@@ -323,6 +323,9 @@ impl Engine {
                 }
             }
         }
+        if let Some(run) = &mut run {
+            run.take_back_before_reply(&self.shared);
+        }
         let result = reply.get(start..).unwrap_or(&[]);
         if let Some(execution) = &execution {
             self.replies.finish(execution, now_ms, result);

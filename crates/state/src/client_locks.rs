@@ -5,6 +5,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use crate::file_locks::LockOwner;
+use crate::granted::FailedSeqids;
 use crate::ids::{LockNumber, OpenNumber, judge_seqid, raised_seqid};
 use crate::opens::{ByNumber, NumberHasher};
 use crate::{FileKey, StateError, StateId};
@@ -29,6 +30,7 @@ pub(crate) struct ClientLocks {
     by_owner: HashMap<Arc<[u8]>, BTreeSet<LockNumber>>,
     /// Ranges in all files.
     ranges: usize,
+    failed: FailedSeqids<LockNumber>,
 }
 
 impl ClientLocks {
@@ -85,12 +87,13 @@ impl ClientLocks {
         Some(record.seqid)
     }
 
-    /// Gives one its seqid of before, if it has this.
+    /// The request has failed that gave one the seqid `from`: it has that of before, now or once the requests
+    /// after it have failed too.
     pub(crate) fn lower_seqid(&mut self, number: LockNumber, from: u32, to: u32) {
-        if let Some(record) = self.by_number.get_mut(&number)
-            && record.seqid == from
-        {
-            record.seqid = to;
+        match self.by_number.get_mut(&number) {
+            Some(record) if record.seqid == from => record.seqid = self.failed.lowest(number, to),
+            Some(_) => self.failed.add(number, from, to),
+            None => {}
         }
     }
 
@@ -113,6 +116,7 @@ impl ClientLocks {
 
     fn take(&mut self, number: LockNumber) -> Option<LockRecord> {
         let record = self.by_number.remove(&number)?;
+        self.failed.forget(number);
         if let Some(numbers) = self.by_owner.get_mut(&record.owner.name) {
             numbers.remove(&number);
             if numbers.is_empty() {

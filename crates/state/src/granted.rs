@@ -15,7 +15,10 @@ use crate::ids::{LockNumber, OpenNumber, lowered_seqid};
 use crate::image::Event;
 use crate::opens::{AskedShares, ClientOpens};
 use crate::ranges::{LockKind, Span};
-use crate::{Client, FileKey, State, StateId};
+use crate::{Client, FileKey, State, StateError, StateId};
+
+/// Seqids of a client that may still go back further. The oldest is forgotten.
+const FAILED_SEQIDS_MAX: usize = 64;
 
 /// Which OPENs may ask again for what their owner has, though it denies that to itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,11 +141,46 @@ impl Drop for Granted {
     }
 }
 
+/// Seqids that a request was the last to raise, and that failed when another one had raised them since: by
+/// number, from which, and to which they go back, once that one has failed too.
+#[derive(Debug)]
+pub(crate) struct FailedSeqids<N>(Vec<(N, u32, u32)>);
+
+impl<N> Default for FailedSeqids<N> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<N: Copy + PartialEq> FailedSeqids<N> {
+    pub(crate) fn add(&mut self, number: N, from: u32, to: u32) {
+        if self.0.len() >= FAILED_SEQIDS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((number, from, to));
+    }
+
+    /// To which a seqid goes back that goes back to this.
+    pub(crate) fn lowest(&mut self, number: N, mut seqid: u32) -> u32 {
+        while let Some(place) =
+            self.0.iter().position(|(of, from, _)| (*of, *from) == (number, seqid))
+        {
+            (_, _, seqid) = self.0.swap_remove(place);
+        }
+        seqid
+    }
+
+    pub(crate) fn forget(&mut self, number: N) {
+        self.0.retain(|(of, ..)| *of != number);
+    }
+}
+
 /// The OPENs of a client that have added something and are not settled. There are as many as requests under
 /// way at most.
 #[derive(Debug, Default)]
 pub(crate) struct Unsettled {
     serial_next: u64,
+    pub(crate) failed: FailedSeqids<OpenNumber>,
     opens: Vec<(u64, OpenNumber, Share)>,
 }
 
@@ -218,8 +256,13 @@ impl State {
             What::Open(open) => self.take_back_open(&granted.client, granted.id, &open),
             What::Lock(lock) => self.take_back_lock(&granted.client, granted.id, &lock),
             What::Delegation => {
-                // It may have been revoked, or ended with its client.
-                let _ = self.return_delegation(&granted.client, &granted.id, None);
+                // It may have ended with its client. Of a revoked one its client would be told for ever, and
+                // does not know which it is.
+                if self.return_delegation(&granted.client, &granted.id, None)
+                    == Err(StateError::DelegationRevoked)
+                {
+                    let _ = self.free_delegation(&granted.client, &granted.id);
+                }
             }
             What::Nothing => {}
         }
@@ -229,11 +272,23 @@ impl State {
     /// [`Granted::added`]; `None` if it is not there.
     pub fn granted_before(&self, client: &Arc<Client>, id: StateId, added: u32) -> Option<Granted> {
         let mut opens = client.opens.lock();
-        let (number, record) = opens.named(self.settings.instance, &id).ok()?;
+        let (number, record) =
+            opens.named(self.settings.instance, &StateId { seqid: 0, ..id }).ok()?;
         let share = Share::all().find(|share| share.number() + 1 == added);
-        let share = share.filter(|share| record.asked.has(*share));
+        // An OPEN after it may have asked for the same, and was answered.
+        let is_last = record.seqid == id.seqid;
+        let share = share.filter(|share| is_last && record.asked.has(*share));
         let added = share.and_then(|share| opens.unsettled.add(number, share, false));
         Some(Granted::open(client, id, (number, Some(lowered_seqid(id.seqid))), added))
+    }
+
+    /// The same of the delegation that was granted with it.
+    pub fn delegated_before(&self, client: &Arc<Client>, id: StateId) -> Option<Granted> {
+        let opens = client.opens.lock();
+        match opens.named_delegation(self.settings.instance, &id) {
+            Ok(_) | Err(StateError::DelegationRevoked) => Some(Granted::delegation(client, id)),
+            Err(_) => None,
+        }
     }
 
     fn take_back_open(&self, client: &Arc<Client>, id: StateId, open: &GrantedOpen) {
@@ -244,10 +299,21 @@ impl State {
             Some((serial, _)) => opens.unsettled.take(serial) == Some(true),
             None => false,
         };
-        let Some(record) = opens.get_mut(number) else { return };
+        let is_last = opens.get(number).is_some_and(|record| record.seqid == id.seqid);
+        let before = match seqid_before {
+            Some(before) if is_last => Some(opens.unsettled.failed.lowest(number, before)),
+            Some(before) => {
+                opens.unsettled.failed.add(number, id.seqid, before);
+                None
+            }
+            None => None,
+        };
+        let Some(record) = opens.get_mut(number) else {
+            return opens.unsettled.failed.forget(number);
+        };
         let file = record.file;
         // The client has never heard of the seqid, and would be told that its own is old.
-        if let Some(before) = seqid_before.filter(|_| record.seqid == id.seqid) {
+        if let Some(before) = before {
             record.seqid = before;
             // Its owner may ask for it again, as if it had not.
             record.is_of_before = was_of_before;
@@ -289,7 +355,10 @@ impl State {
         // A LOCK or LOCKU since then was answered, of perhaps the same bytes. Better that the owner keeps too
         // much than that it loses what it was told it has.
         if opens.locks.of_owner_and_file(&owner.name, file) != *stateids {
-            return;
+            if let Some(before) = seqid_before {
+                opens.locks.lower_seqid(*number, id.seqid, *before);
+            }
+            return self.note_lock(client, &opens, *number);
         }
         // By what was locked before may be closed by now.
         let before: Vec<_> =

@@ -175,6 +175,7 @@ impl ClientOpens {
     pub(crate) fn remove(&mut self, number: OpenNumber) -> Option<OpenRecord> {
         let record = self.by_number.remove(&number)?;
         self.unsettled.settle_all(number);
+        self.unsettled.failed.forget(number);
         let hash = self.hash(&record.owner, &record.file);
         if let Ok(entry) = self.by_key.find_entry(hash, |(_, other)| *other == number) {
             entry.remove();

@@ -65,6 +65,16 @@ impl EndedRun {
         place.end(result, status, index + 1);
     }
 
+    /// Without a slot: what has failed is taken back before anybody gets the reply, who may send what follows at
+    /// once.
+    pub(crate) fn take_back_before_reply(&mut self, shared: &Shared) {
+        if self.slot.is_none()
+            && let Some((operation, status)) = self.failed.take()
+        {
+            self.grants.take_back(&shared.state, operation, status);
+        }
+    }
+
     /// Ends the use of the slot: the reply is kept if its client asked for that, or must not do
     /// without. Who sent the request again meanwhile gets it too.
     pub(crate) fn finish(mut self, shared: &Shared, repeated: &Repeated, result: &[u8]) {

@@ -1,7 +1,7 @@
 //! What a run does so that the process after this one can go on with it: nothing that it has done is done
 //! again, though this process is killed before the reply is sent.
 
-use steadfast_state::Together;
+use steadfast_state::{StateId, Together};
 use steadfast_vfs::{Durable, StorageHandle};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 
@@ -80,12 +80,17 @@ impl<'c> Run<'_, 'c> {
 
     /// The operation has changed the state, and goes on with something else: it is to tell what the reply
     /// has from there on. `added`: by this the process after this one can take it back
-    /// ([`steadfast_state::Granted::added`]).
-    pub(crate) fn end_state(&mut self, added: u32, told_at: usize, reply: &ReplyBuffer) {
+    /// ([`steadfast_state::Granted::added`]), and the delegation with it.
+    pub(crate) fn end_state(
+        &mut self,
+        (added, delegation): (u32, Option<StateId>),
+        told_at: usize,
+        reply: &ReplyBuffer,
+    ) {
         if let Some(together) = self.together.take() {
             let result = reply.bytes.get(told_at..).unwrap_or(&[]);
             let granted = Some((added, self.progress.current));
-            self.note_begun(&Told { granted, result }.encode(), reply);
+            self.note_begun(&Told { granted, delegation, result }.encode(), reply);
             drop(together);
         }
     }

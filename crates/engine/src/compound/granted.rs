@@ -38,13 +38,19 @@ impl Grants {
         self.granted.last().is_some_and(|(last, _)| *last >= operation)
     }
 
-    /// Takes back what this operation was granted and those behind it. Their owners are told of this status,
-    /// should they send them again.
+    /// Takes back what this operation was granted and those behind it. Its owner is told of this status, should it
+    /// send it again; those behind it were not executed.
     pub(super) fn take_back(&mut self, state: &State, from: u32, status: u32) {
         while let Some((_, granted)) = self.granted.pop_if(|(operation, _)| *operation >= from) {
             state.take_back(granted);
         }
-        while let Some((_, answered)) = self.answered.pop_if(|(operation, _)| *operation >= from) {
+        while let Some((operation, answered)) =
+            self.answered.pop_if(|(operation, _)| *operation >= from)
+        {
+            if operation > from {
+                answered.unuse();
+                continue;
+            }
             answered.answer_otherwise(OwnerReply { status, ..OwnerReply::default() });
         }
     }

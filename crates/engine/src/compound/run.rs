@@ -207,9 +207,14 @@ impl Suspended {
         now_ms: u64,
         result: &[u8],
     ) {
-        if let Some(owner) = self.progress.owner.take() {
+        let (owner, locker) = (self.progress.owner.take(), self.progress.locker.take());
+        let has_made_state = self.progress.has_made_state;
+        let failed = Some((self.progress.done, NfsStat4::Delay as u32));
+        let mut ended = EndedRun { failed, ..self.progress.ended(true) };
+        ended.take_back_before_reply(shared);
+        if let Some(owner) = owner {
             let status = NfsStat4::Delay as u32;
-            if let Some((name, seqid)) = self.progress.locker.take() {
+            if let Some((name, seqid)) = locker {
                 shared.state.locked(owner.client(), &name, seqid);
             }
             owner.finish(OwnerReply { status, ..OwnerReply::default() });
@@ -217,15 +222,13 @@ impl Suspended {
         shared.keep_state();
         match &self.execution {
             // What it has done is not done again.
-            Some(execution) if self.progress.has_made_state => {
+            Some(execution) if has_made_state => {
                 replies.finish(execution, now_ms, result);
             }
             Some(execution) => replies.forget(execution, result),
             None => {}
         }
         // It may have been granted something by the process before this one.
-        let failed = (self.progress.done, NfsStat4::Delay as u32);
-        let ended = EndedRun { failed: Some(failed), ..self.progress.ended(true) };
         ended.finish(shared, repeated, result);
     }
 }

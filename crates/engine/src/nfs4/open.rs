@@ -342,6 +342,11 @@ fn finish_before(
                 return None;
             };
             run.is_granted(granted);
+            let delegated = told.delegation;
+            let delegated = delegated.and_then(|id| run.nfs4.state.delegated_before(client, id));
+            if let Some(delegated) = delegated {
+                run.is_granted(delegated);
+            }
         }
         run.set_current_place(file);
     }
@@ -445,7 +450,13 @@ fn find_and_open(
     set.encode(&mut w);
     delegated.encode(&mut w);
     if opened.is_to_be_cut {
-        run.end_state(added, told_at, reply);
+        let delegation = match &delegated {
+            OpenDelegation4::Read { stateid, .. } | OpenDelegation4::Write { stateid, .. } => {
+                Some(stateids::of_wire(stateid))
+            }
+            _ => None,
+        };
+        run.end_state((added, delegation), told_at, reply);
         cut(run)?;
     }
     Ok(())

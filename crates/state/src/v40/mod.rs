@@ -80,6 +80,16 @@ impl OwnerAnswered {
             owners.note(&self.client, name);
         }
     }
+
+    /// It counts as not executed: its client is told nothing of it, and sends it again, or another one, by the
+    /// same sequence id.
+    pub fn unuse(&self) {
+        let Some(name) = &self.name else { return };
+        let mut owners = self.client.owners.lock();
+        if owners.unuse(name, &self.request) {
+            owners.note(&self.client, name);
+        }
+    }
 }
 
 impl Drop for OwnerInUse {

@@ -268,6 +268,11 @@ impl Owners {
         self.sequence_mut(name).is_some_and(|sequence| sequence.answer_otherwise(request, reply))
     }
 
+    /// The last request of an owner was not executed after all. Whether it was this one.
+    pub(super) fn unuse(&mut self, name: &OwnerName, request: &OwnerRequest) -> bool {
+        self.sequence_mut(name).is_some_and(|sequence| sequence.unuse(request))
+    }
+
     /// An owner is confirmed.
     pub(super) fn confirmed(&mut self, name: &OwnerName) {
         let OwnerName::Open(name) = name else { return };

@@ -115,6 +115,16 @@ impl Sequence {
         true
     }
 
+    /// The last request, if it is this one, has not used its sequence id after all: it may come again.
+    pub(super) fn unuse(&mut self, request: &OwnerRequest) -> bool {
+        let is_last = self.last.as_ref().is_none_or(|(last, _)| request.is_again(last));
+        if self.is_busy || self.seqid != request.seqid || !is_last {
+            return false;
+        }
+        *self = Self::at(request.seqid.wrapping_sub(1));
+        true
+    }
+
     /// It has not used its sequence id.
     pub(super) fn give_up(&mut self) {
         self.is_busy = false;

@@ -280,6 +280,30 @@ fn what_is_not_returned_in_time_is_revoked_and_the_client_is_told() {
 }
 
 #[test]
+fn one_that_is_taken_back_after_it_was_revoked_is_told_to_nobody() {
+    let state = state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (kind, is_reclaim) = (DelegationKind::Write, false);
+    let request = Delegate { file: file(1), kind, handle: b"handle", is_reclaim };
+    let granted = state.grant_delegation(0, one.client(), &request).expect("alone");
+    let id = granted.id();
+    assert_eq!(open(&state, two.client(), READ, DENY_NONE), Err(StateError::Recalling));
+    state.recall_is_sent(0, &file(1), &id);
+    state.recall_is_answered(&file(1), &id);
+    let mut flags = Vec::new();
+    for (sequence, now_ms) in [(1, LEASE_MS / 2), (2, LEASE_MS), (3, LEASE_MS + 1)] {
+        flags.push(status_flags(&one, now_ms, sequence));
+        state.tick(now_ms);
+    }
+    assert_eq!(state.test(one.client(), &id), Err(StateError::DelegationRevoked));
+    flags.push(status_flags(&one, LEASE_MS + 2, 4));
+    state.take_back(granted);
+    assert_eq!(state.test(one.client(), &id), Err(StateError::BadStateId));
+    flags.push(status_flags(&one, LEASE_MS + 3, 5));
+    assert_eq!(flags, [0, 0, 0, REVOKED, 0]);
+}
+
+#[test]
 fn a_holder_that_is_silent_for_a_lease_loses_all_at_once() {
     let state = state();
     let (one, two) = (client(&state, "a"), client(&state, "b"));

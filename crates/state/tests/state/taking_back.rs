@@ -200,6 +200,40 @@ fn what_another_request_was_told_by_downgrading_stays() {
 }
 
 #[test]
+fn whichever_of_two_fails_first_the_client_knows_the_seqid_that_is_left() {
+    for first_fails_first in [true, false] {
+        let state = state();
+        let client = client(&state, 0, "a");
+        let told = grant(&state, &client, b"o", (READ, DENY_NONE)).expect("granted").id();
+        let by_open = LockBy::Open { open: told, owner: b"l" };
+        let locked = lock(&state, &client, by_open, LockKind::Read, (0, 5)).expect("free").id();
+        let opens =
+            [(); 2].map(|()| grant(&state, &client, b"o", (READ, DENY_NONE)).expect("more"));
+        let [one, two] = opens;
+        let [one_lock, two_lock] = [10, 20].map(|at| {
+            lock(&state, &client, by_again(locked), LockKind::Read, (at, 5)).expect("free")
+        });
+        let (first, last) = if first_fails_first { (one, two) } else { (two, one) };
+        state.take_back(first);
+        state.take_back(last);
+        let (first, last) =
+            if first_fails_first { (one_lock, two_lock) } else { (two_lock, one_lock) };
+        state.take_back(first);
+        state.take_back(last);
+        let old = StateError::OldStateId;
+        for id in [told, locked] {
+            assert_eq!(state.test(&client, &id), Ok(()), "not {old}");
+            let later = StateId { seqid: 2, ..id };
+            assert_eq!(state.test(&client, &later), Err(StateError::BadStateId));
+        }
+    }
+}
+
+fn by_again(id: StateId) -> LockBy<'static> {
+    LockBy::Lock(StateId { seqid: 0, ..id })
+}
+
+#[test]
 fn locks_that_fail_together_go_together() {
     let state = state();
     let client = client(&state, 0, "a");
@@ -282,6 +316,11 @@ fn after_a_restart_an_owner_may_ask_once_for_what_it_has() {
     // One that is to be finished by the process after it can be taken back by that.
     let latest = StateId { seqid: 2, ..id };
     let share_of_both_deny_write = (3 << 2 | 2) + 1;
+    // Of one that others have followed nothing is taken back.
+    let earlier = StateId { seqid: 1, ..id };
+    let granted = state.granted_before(&client, earlier, share_of_both_deny_write).expect("open");
+    state.take_back(granted);
+    assert_eq!(state.opens(), 1);
     let granted = state.granted_before(&client, latest, share_of_both_deny_write).expect("open");
     state.take_back(granted);
     assert_eq!(state.opens(), 0);
