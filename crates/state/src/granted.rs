@@ -175,8 +175,8 @@ impl<N: Copy + PartialEq> FailedSeqids<N> {
     }
 }
 
-/// The OPENs of a client that have added something and are not settled. There are as many as requests under
-/// way at most.
+/// The OPENs of a client that have added something and are not settled. There are as many as OPENs of requests
+/// under way at most: a COMPOUND has up to 64 operations, or 128 in minor version 0.
 #[derive(Debug, Default)]
 pub(crate) struct Unsettled {
     serial_next: u64,

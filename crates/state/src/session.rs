@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -15,8 +15,6 @@ use crate::{Client, SessionId, StateError};
 /// Connections that a session remembers. One more, and it forgets the one bound first: that one is
 /// bound again by its next SEQUENCE.
 const CONNECTIONS_MAX: usize = 256;
-/// Connections of which a SEQUENCE sees without a lock that they are remembered. Linux has 16 at most.
-const SEEN: usize = 16;
 
 /// Bounds of one direction of a session (RFC 8881 §18.36, `channel_attrs4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +96,6 @@ pub struct Session {
     pub(crate) back_channel: BackChannel,
     is_ended: AtomicBool,
     connections: Mutex<Vec<u64>>,
-    /// Some of them, each by its number and one more; 0 where there is none.
-    seen: [AtomicU64; SEEN],
 }
 
 impl Session {
@@ -119,7 +115,6 @@ impl Session {
             back_channel: BackChannel::new(&back),
             is_ended: AtomicBool::new(false),
             connections: Mutex::new(vec![connection]),
-            seen: Default::default(),
         }
     }
 
@@ -145,7 +140,6 @@ impl Session {
             back_channel: BackChannel::restored(&back, back_channel),
             is_ended: AtomicBool::new(false),
             connections: Mutex::default(),
-            seen: Default::default(),
         }
     }
 
@@ -223,43 +217,15 @@ impl Session {
         let mut connections = self.connections.lock();
         if !connections.contains(&connection) {
             if connections.len() >= CONNECTIONS_MAX {
-                self.forget_seen(connections.remove(0));
+                connections.remove(0);
             }
             connections.push(connection);
         }
     }
 
-    /// A request has come by a connection, which is bound by that (RFC 8881 §2.10.3.1). It takes no lock if it
-    /// was seen a moment ago.
-    pub fn hear_by(&self, connection: u64) {
-        let seen = connection.wrapping_add(1);
-        if self.seen.iter().any(|place| place.load(Ordering::Relaxed) == seen) {
-            return;
-        }
-        self.bind(connection);
-        let free = self.seen.iter().find(|place| place.load(Ordering::Relaxed) == 0);
-        if let Some(place) = free.or_else(|| self.seen.get(connection as usize % SEEN)) {
-            place.store(seen, Ordering::Relaxed);
-        }
-    }
-
-    fn forget_seen(&self, connection: u64) {
-        let seen = connection.wrapping_add(1);
-        for place in self.seen.iter().filter(|place| place.load(Ordering::Relaxed) == seen) {
-            place.store(0, Ordering::Relaxed);
-        }
-    }
-
     /// Forgets a connection that is closed.
     pub fn unbind(&self, connection: u64) {
-        let mut connections = self.connections.lock();
-        connections.retain(|bound| *bound != connection);
-        self.forget_seen(connection);
-    }
-
-    /// The connections that are bound, those that came last at the end.
-    pub fn connections(&self) -> Vec<u64> {
-        self.connections.lock().clone()
+        self.connections.lock().retain(|bound| *bound != connection);
     }
 
     /// Whether requests come by this connection.

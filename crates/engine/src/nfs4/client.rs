@@ -41,9 +41,6 @@ const HAS_BACK_CHANNEL: u32 = 0x2;
 const USES_RDMA: u32 = 0x4;
 
 /// Directions of `BIND_CONN_TO_SESSION` (§18.34).
-/// Connections that are asked, one after another, whether their peer is alive, before somebody else may end
-/// their session.
-const ASKED_MAX: usize = 4;
 const FORE: u32 = 0x1;
 const BACK: u32 = 0x2;
 const FORE_OR_BOTH: u32 = 0x3;
@@ -301,17 +298,6 @@ impl Op for BackchannelCtl {
     }
 }
 
-/// Whether a session may be destroyed by the connection of the call: by one that is bound to it (RFC 8881
-/// §18.37.3), in whichever session the request is. By any, if none is left that is bound: after a restart of the
-/// server, or of the network, its client has new ones only.
-fn may_end_by_connection(run: &mut Run<'_, '_>, named: &Session) -> bool {
-    let bound = named.connections();
-    let own = run.call.peer.connection();
-    // Those before were given up by their client.
-    bound.contains(&own)
-        || !bound.iter().rev().take(ASKED_MAX).any(|it| !run.call.host.is_gone(*it))
-}
-
 pub(super) struct DestroySession;
 
 impl Op for DestroySession {
@@ -326,14 +312,17 @@ impl Op for DestroySession {
         _: &mut ReplyBuffer,
     ) -> Result<(), NfsStat4> {
         let id = SessionId(arguments.sessionid);
-        let own = run.progress.slot.as_ref().map(|slot| *slot.session().id());
-        // Its reply could not be kept.
-        if own == Some(id) && !run.is_last() {
-            return Err(NfsStat4::NotOnlyOp);
-        }
-        let named = run.nfs4.state.session(&id);
-        if named.is_some_and(|named| !may_end_by_connection(run, &named)) {
-            return Err(NfsStat4::ConnNotBoundToSession);
+        if let Some(slot) = &run.progress.slot {
+            let own = slot.session();
+            // Its reply could not be kept.
+            if *own.id() == id && !run.is_last() {
+                return Err(NfsStat4::NotOnlyOp);
+            }
+            // A session belongs to its client (RFC 8881 §18.37.3).
+            let named = run.nfs4.state.session(&id);
+            if named.is_some_and(|named| named.client().id() != own.client().id()) {
+                return Err(NfsStat4::ConnNotBoundToSession);
+            }
         }
         run.progress.has_made_state = true;
         run.begin_state();

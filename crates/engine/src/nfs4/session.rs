@@ -86,7 +86,6 @@ impl Request {
     /// Asks for the slot.
     pub(crate) fn begin(&self, run: &Run<'_, '_>) -> Result<Begun, NfsStat4> {
         let begun = self.session.begin(run.call.now_ms, &self.sequence).or_status()?;
-        self.session.hear_by(run.call.peer.connection());
         let mut told = Told { arguments: self.arguments, told: self.session.told() };
         let client = self.session.client();
         if !client.has_completed_reclaim()

@@ -197,6 +197,20 @@ fn an_owner_whose_open_was_granted_before_a_kill_is_not_in_its_own_way() {
         let open = |seqid| open_alone(Ops::default().put(&dir), (client, seqid));
         let message = bench.message(&open(next).compound_of(0, b"tag"));
         for image in killed_whenever(&bench, &message) {
+            if is_confirmed {
+                // It fails when it comes again, or has to wait too long: its owner may ask once more.
+                let failing = bench.restarted_with(image.clone());
+                failing.flushes.set_failing(true);
+                assert_eq!(send(&failing, &message).ended(), failed(NfsStat4::Io, 2));
+                failing.flushes.set_failing(false);
+                assert_eq!(in_0(&failing, &open(next + 1)).ended(), done(2));
+                let hangs = bench.restarted_with(image.clone());
+                match while_it_hangs(&hangs, 7, &message, None) {
+                    Ok(put_off) => hangs.engine.refuse(put_off, &mut Vec::new()),
+                    Err(said) => assert_eq!(said.ended(), failed(NfsStat4::Delay, 2)),
+                }
+                assert_eq!(in_0(&hangs, &open(next + 1)).ended(), done(2));
+            }
             let bench = bench.restarted_with(image);
             let said = send(&bench, &message);
             assert_eq!(said.ended(), done(2));

@@ -1,6 +1,5 @@
 //! Clients and sessions: how they come and go (RFC 8881 §18.34 to §18.37, §18.50).
 
-use steadfast_engine::{CallHost, ReplyBuffer, Verdict};
 use steadfast_wire::nfs4::{
     BindConnToSession4Args, Bitmap4, ChannelAttributes4, CreateSession4Args, DestroyClientId4Args,
     DestroySession4Args, ExchangeId4Args, NfsStat4, Op4, StateProtect4,
@@ -137,7 +136,11 @@ fn clients_go_when_they_have_nothing() {
     let destroy = destroy_client(client.id);
     client.run(&destroy).fails(Op4::DestroyClientId, NfsStat4::ClientIdBusy);
     other.run(&destroy).fails(Op4::DestroyClientId, NfsStat4::ClientIdBusy);
-    server.run(&client.from, &destroy_session(client.session)).succeeds();
+    let end = DestroySession4Args { sessionid: client.session };
+    let ops = Ops::new().op(Op4::DestroySession, &end);
+    other.run(&ops).fails(Op4::DestroySession, NfsStat4::ConnNotBoundToSession);
+    client.run(&Ops::at(&[])).succeeds();
+    server.run(&client.from, &ops).succeeds();
     server.run(&client.from, &destroy).succeeds();
     server.run(&client.from, &destroy).fails(Op4::DestroyClientId, NfsStat4::StaleClientId);
     other.run(&Ops::at(&[])).succeeds();
@@ -145,62 +148,6 @@ fn clients_go_when_they_have_nothing() {
 
 fn destroy_session(sessionid: [u8; 16]) -> Ops {
     Ops::new().op(Op4::DestroySession, &DestroySession4Args { sessionid })
-}
-
-/// A host to which these connections are gone.
-struct Knows<'a>(&'a [u64]);
-
-impl CallHost for Knows<'_> {
-    fn may_block(&mut self) {}
-    fn will_block(&mut self) {}
-
-    fn is_gone(&mut self, connection: u64) -> bool {
-        self.0.contains(&connection)
-    }
-}
-
-/// Executes operations that come by a connection when others are gone.
-fn by(server: &Server, connection: u64, gone: &[u64], ops: &Ops) -> Reply {
-    let from = sender(connection);
-    let (message, mut reply) = (server.compound(&from, b"", 1, ops), ReplyBuffer::default());
-    let verdict = server.engine.call(&mut Knows(gone), &from.peer, 0, &message, &mut reply);
-    assert!(matches!(verdict, Verdict::Replied), "{verdict:?}");
-    Reply::read(&reply.bytes)
-}
-
-#[test]
-fn a_session_is_destroyed_by_a_connection_that_is_bound_to_it() {
-    let not_bound = NfsStat4::ConnNotBoundToSession;
-    let server = Server::new();
-    let client = Client::new(&server, b"c", sender(1));
-    let other = Client::new(&server, b"d", sender(2));
-    let destroy = destroy_session(client.session);
-    let in_session = |client: &Client<'_>, slot, sequence, ops: &Ops| {
-        Ops::new().op(Op4::Sequence, &client.sequence(slot, sequence, false)).then(ops)
-    };
-    // Whoever sends it, and in whichever session.
-    by(&server, 2, &[], &destroy).fails(Op4::DestroySession, not_bound);
-    by(&server, 9, &[], &destroy).fails(Op4::DestroySession, not_bound);
-    let in_other = in_session(&other, 0, 1, &destroy);
-    by(&server, 2, &[], &in_other).fails(Op4::DestroySession, not_bound);
-    // SEQUENCE binds the connection that it comes by.
-    let look = Ops::new().bare(Op4::PutRootFh);
-    by(&server, 9, &[], &in_session(&client, 0, 1, &look)).succeeds();
-    by(&server, 9, &[], &destroy).succeeds();
-    by(&server, 9, &[], &destroy).fails(Op4::DestroySession, NfsStat4::BadSession);
-
-    // In the session of another client, too (§18.37.3).
-    let client = Client::with(&server, b"c", sender(1), channel());
-    by(&server, 2, &[], &in_session(&client, 0, 1, &look)).succeeds();
-    let ops = in_session(&other, 0, 2, &destroy_session(client.session)).then(&look);
-    by(&server, 2, &[], &ops).succeeds();
-
-    // A client whose connections are all gone has new ones only.
-    let client = Client::with(&server, b"c", sender(1), channel());
-    by(&server, 3, &[], &in_session(&client, 0, 1, &look)).succeeds();
-    let destroy = destroy_session(client.session);
-    by(&server, 4, &[3], &destroy).fails(Op4::DestroySession, not_bound);
-    by(&server, 4, &[1, 3], &destroy).succeeds();
 }
 
 #[test]

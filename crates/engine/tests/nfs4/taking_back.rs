@@ -7,7 +7,8 @@ use steadfast_vfs::FsError;
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, Close4Args, Fattr4, Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4,
-    Op4, Open4Args, OpenClaim4, OpenHow4, Read4Args, ReclaimComplete4Args, StateId4, Write4Args,
+    Op4, Open4Args, OpenClaim4, OpenDowngrade4Args, OpenHow4, Read4Args, ReclaimComplete4Args,
+    StateId4, Write4Args,
 };
 use steadfast_xdr::Reader;
 
@@ -214,6 +215,69 @@ fn what_is_told_to_be_tried_again_since_records_are_not_kept_was_not_granted() {
     let id = opened(three.run(&ops));
     three.run(&Ops::put(&files[0]).then(&close(id))).succeeds();
     opened(two.run(&ops));
+}
+
+#[test]
+fn an_open_that_was_downgraded_in_vain_denies_nothing() {
+    let server = Server::new();
+    let (one, two) = (Client::new(&server, b"c", sender(1)), Client::new(&server, b"d", sender(2)));
+    let root = one.handle(&[b"a"]);
+    let [file, other] = [b"f", b"g"].map(|name| server.make_file(&root, name, 0o666));
+    let (share_access, share_deny) = (BOTH, WRITE);
+    let downgrade =
+        OpenDowngrade4Args { open_stateid: CURRENT, seqid: 0, share_access, share_deny };
+    let ops = Ops::put(&other)
+        .then(&write(ANONYMOUS))
+        .then(&Ops::put(&file))
+        .then(&open_current(b"o", (BOTH, WRITE)))
+        .op(Op4::OpenDowngrade, &downgrade);
+    fails_by_flush(&one, &ops, Op4::Write);
+    is_free(&one, &two, &file);
+}
+
+#[test]
+fn a_lock_that_was_answered_survives_one_that_failed_before_it() {
+    let server = Server::new();
+    let (one, two) = (Client::new(&server, b"c", sender(1)), Client::new(&server, b"d", sender(2)));
+    let root = one.handle(&[b"a"]);
+    let [file, other] = [b"f", b"g"].map(|name| server.make_file(&root, name, 0o666));
+    let [id, theirs] = [&one, &two]
+        .map(|client| opened(client.run(&Ops::put(&file).then(&open_current(b"o", (BOTH, 0))))));
+    let locking =
+        Ops::put(&other).then(&write(ANONYMOUS)).then(&Ops::put(&file)).then(&lock(id, b"l"));
+    let message = one.next(false, &locking);
+    let (mut host, mut reply) = (Host::free(), ReplyBuffer::default());
+    let verdict = server.engine.call(&mut host, &one.from.peer, 0, &message, &mut reply);
+    let Verdict::Parked(call) = verdict else { panic!("{verdict:?}") };
+    let by_slot = |slot| {
+        let ops = Ops::new().op(Op4::Sequence, &one.sequence(slot, 1, false));
+        let ops = ops.then(&Ops::put(&file)).then(&lock(id, b"l"));
+        let message = server.compound(&one.from, b"", 1, &ops);
+        Reply::read(&server.send(&one.from, &message).unwrap())
+    };
+    by_slot(1).succeeds();
+    server.engine.settle(call, Err(FsError::Io), 0, &mut reply.bytes);
+    Reply::read(&reply.bytes).fails(Op4::Write, NfsStat4::Io);
+    let denied = two.run(&Ops::put(&file).then(&lock(theirs, b"l")));
+    assert_eq!(denied.status, NfsStat4::Denied as u32);
+}
+
+#[test]
+fn an_owner_of_minor_version_0_was_not_told_what_stands_behind_a_failure() {
+    let server = Server::new();
+    let client = Client0::new(&server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    let (id, _) = v40::opened(client.run(&cut_by_0(&client, &root, 5)));
+    let file = client.handle(&[b"a", b"f"]);
+    let other = server.make_file(&root, b"g", 0o666);
+    let confirming = Ops::put(&file).then(&v40::confirm_open(id, 6));
+    let id = v40::second(client.run(&confirming), Op4::OpenConfirm);
+    client.run(&Ops::put(&file).then(&v40::close(id, 7))).succeeds();
+    let ops = Ops::put(&other).then(&write(ANONYMOUS)).then(&cut_by_0(&client, &root, 8));
+    let message = server.compound(&client.from, b"", 0, &ops);
+    without_flush(&server, &client.from, &message).fails(Op4::Write, NfsStat4::Io);
+    let (id, _) = v40::opened(client.run(&cut_by_0(&client, &root, 8)));
+    client.run(&Ops::put(&file).then(&v40::close(id, 9))).succeeds();
 }
 
 /// What an owner of minor version 0 has.
