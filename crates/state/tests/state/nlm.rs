@@ -270,7 +270,7 @@ fn what_a_host_was_told_it_has_stays_when_an_earlier_request_fails() {
     for is_overtaken in [true, false] {
         let share = NlmTaken::Share(b"o");
         let before = state.nlm_before(&host, &file, &share).expect("its own");
-        for _ in 0..1 + u32::from(is_overtaken) {
+        for _ in 0..=u32::from(is_overtaken) {
             state.nlm_share(&host, &file, b"o", READ, DENY_READ).expect("free");
         }
         state.nlm_take_back(&host, &file, &share, &before).expect("its own");
