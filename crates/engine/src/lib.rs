@@ -295,7 +295,7 @@ impl Engine {
         now_ms: u64,
         reply: &mut Vec<u8>,
     ) {
-        let ParkedCall { xid, mut result, verifiers_at, operation, execution, run, .. } = call;
+        let ParkedCall { xid, mut result, verifiers_at, operation, execution, mut run, .. } = call;
         steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
         let start = reply.len();
         match outcome {
@@ -315,7 +315,7 @@ impl Engine {
                     FsError::TryLater | FsError::WouldBlock | FsError::WouldOpen => FsError::Io,
                     error => error,
                 };
-                if let Some(run) = &run {
+                if let Some(run) = &mut run {
                     run.fail(&mut result, error);
                     reply.extend(result);
                 } else if let Some(operation) = operation {
@@ -323,12 +323,19 @@ impl Engine {
                 }
             }
         }
+        if let Some(run) = &mut run {
+            run.take_back_before_reply(&self.shared);
+        }
         let result = reply.get(start..).unwrap_or(&[]);
         if let Some(execution) = &execution {
             self.replies.finish(execution, now_ms, result);
         }
         if let (Some(run), Some(nfs4)) = (run, &self.shared.nfs4) {
             run.finish(&self.shared, &nfs4.repeated, result);
+        }
+        if outcome.is_err() {
+            // What was taken back others may have waited for.
+            self.shared.send_effects(now_ms);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use crate::file_locks::LockOwner;
+use crate::granted::FailedSeqids;
 use crate::ids::{LockNumber, OpenNumber, judge_seqid, raised_seqid};
 use crate::opens::{ByNumber, NumberHasher};
 use crate::{FileKey, StateError, StateId};
@@ -29,6 +30,7 @@ pub(crate) struct ClientLocks {
     by_owner: HashMap<Arc<[u8]>, BTreeSet<LockNumber>>,
     /// Ranges in all files.
     ranges: usize,
+    failed: FailedSeqids<LockNumber>,
 }
 
 impl ClientLocks {
@@ -85,6 +87,16 @@ impl ClientLocks {
         Some(record.seqid)
     }
 
+    /// The request has failed that gave one the seqid `from`: it has that of before, now or once the requests
+    /// after it have failed too.
+    pub(crate) fn lower_seqid(&mut self, number: LockNumber, from: u32, to: u32) {
+        match self.by_number.get_mut(&number) {
+            Some(record) if record.seqid == from => record.seqid = self.failed.lowest(number, to),
+            Some(_) => self.failed.add(number, from, to),
+            None => {}
+        }
+    }
+
     pub(crate) fn remove(&mut self, number: LockNumber) {
         let Some(record) = self.take(number) else { return };
         if let Some(owners) = self.by_open.get_mut(&record.open) {
@@ -104,6 +116,7 @@ impl ClientLocks {
 
     fn take(&mut self, number: LockNumber) -> Option<LockRecord> {
         let record = self.by_number.remove(&number)?;
+        self.failed.forget(number);
         if let Some(numbers) = self.by_owner.get_mut(&record.owner.name) {
             numbers.remove(&number);
             if numbers.is_empty() {
@@ -117,6 +130,12 @@ impl ClientLocks {
     pub(crate) fn of_owner(&self, owner: &[u8]) -> impl Iterator<Item = (LockNumber, &LockRecord)> {
         let numbers = self.by_owner.get(owner).into_iter().flatten();
         numbers.filter_map(|number| self.by_number.get(number).map(|record| (*number, record)))
+    }
+
+    /// The lock stateids of an owner in a file, with their seqids, in order.
+    pub(crate) fn of_owner_and_file(&self, owner: &[u8], file: &FileKey) -> Vec<(LockNumber, u32)> {
+        let of_file = self.of_owner(owner).filter(|(_, record)| record.file == *file);
+        of_file.map(|(number, record)| (number, record.seqid)).collect()
     }
 
     /// Whether an owner has lock stateids.

@@ -28,7 +28,7 @@ use crate::ids::DelegationNumber;
 use crate::image::Event;
 use crate::opening::Stopped;
 use crate::settings::Delegations as Given;
-use crate::{Client, Effect, FileKey, ShareAccess, ShareDeny, State, StateError, StateId};
+use crate::{Client, Effect, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};
 
 const SHARDS: usize = 64;
 /// Cells: 512 KiB of memory.
@@ -438,6 +438,19 @@ impl State {
         client: &Arc<Client>,
         request: &Delegate<'_>,
     ) -> Result<StateId, NotDelegated> {
+        self.grant_delegation(now_ms, client, request).map(|granted| granted.id())
+    }
+
+    /// [`State::delegate`], of a request that may fail after it.
+    ///
+    /// # Errors
+    /// Those of [`State::delegate`].
+    pub fn grant_delegation(
+        &self,
+        now_ms: u64,
+        client: &Arc<Client>,
+        request: &Delegate<'_>,
+    ) -> Result<Granted, NotDelegated> {
         let Delegate { file, kind, handle, is_reclaim } = *request;
         if !self.settings.delegations.gives(kind) {
             return Err(NotDelegated::NotGiven);
@@ -489,7 +502,8 @@ impl State {
             DelegationKind::Write => &counters.granted_write,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        Ok(StateId::of_delegation(self.settings.instance, number))
+        let id = StateId::of_delegation(self.settings.instance, number);
+        Ok(Granted::delegation(client, id))
     }
 
     /// Gives a file a delegation, which is counted in its cell already.

@@ -257,6 +257,13 @@ impl FileLocks {
         self.note_change(span);
     }
 
+    /// An owner was granted a lock, if it is one of a host.
+    fn count_grant(&self, owner: &LockOwner) {
+        if let Some(host) = owner.client.host() {
+            host.grants(&owner.name, &self.file).fetch_add(1, Memory::Relaxed);
+        }
+    }
+
     /// Takes a range from an owner, and notes that.
     fn clear(&mut self, owner: &LockOwner, span: Span) {
         let (LockOwner { client, name }, file) = (owner, self.file);
@@ -285,12 +292,48 @@ impl FileLocks {
             return Err(Refused::NoRoom);
         }
         self.set(owner, span, kind, open);
+        self.count_grant(owner);
         self.waiters.retain(|waiter| !waiter.is_settled_by(owner, span, kind));
         self.unanswered.retain(|grant| !grant.is_within(owner, span));
         self.freed.retain(|freed| freed.owner != *owner);
         // A write lock may have become a read lock.
         self.refresh(asking.time);
         Ok(growth)
+    }
+
+    /// What an owner has of a range, and by which opens.
+    pub(crate) fn within(
+        &self,
+        owner: &LockOwner,
+        span: Span,
+    ) -> Vec<(Span, LockKind, OpenNumber)> {
+        self.ranges.within(owner, span)
+    }
+
+    /// Gives an owner of a range what it had before it locked all of it, where it has not unlocked since then. A
+    /// write lock that has become a read lock is one again, unless others read there now. By how many ranges the
+    /// client has more.
+    pub(crate) fn take_back(
+        &mut self,
+        owner: &LockOwner,
+        span: Span,
+        before: &[(Span, LockKind, OpenNumber)],
+        time: Time,
+    ) -> isize {
+        let mut growth = 0;
+        for (now, kind, _) in self.ranges.within(owner, span) {
+            growth += self.ranges.growth_of_clear(owner, now);
+            self.clear(owner, now);
+            for (had, had_kind, open) in before {
+                let Some(kept) = now.clipped(*had) else { continue };
+                let is_free = self.ranges.conflicts(owner, kept, *had_kind).next().is_none();
+                let kind = if is_free { *had_kind } else { kind.min(*had_kind) };
+                growth += self.ranges.growth_of_set(owner, kept, kind, *open);
+                self.set(owner, kept, kind, *open);
+            }
+        }
+        self.refresh(time);
+        growth
     }
 
     /// Takes out who may ask again since this was asked last.

@@ -40,6 +40,10 @@ impl Share {
         Self { access: self.access | other.access, deny: self.deny | other.deny }
     }
 
+    pub(crate) fn common(self, other: Self) -> Self {
+        Self { access: self.access & other.access, deny: self.deny & other.deny }
+    }
+
     pub(crate) fn contains(self, other: Self) -> bool {
         self.access.contains(other.access) && self.deny.contains(other.deny)
     }

@@ -4,6 +4,7 @@
 //! has restarted, or until the operator ends it.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
@@ -18,6 +19,8 @@ use crate::{Client, FileKey, LockRange, State, StateError, StateId};
 
 /// Longest name of a host in bytes (`LM_MAXSTRLEN`).
 const NAME_BYTES_MAX: usize = 1024;
+/// Counts of grants that a host has.
+const GRANT_COUNTS: usize = 64;
 
 /// What is known of a host.
 #[derive(Debug)]
@@ -30,6 +33,9 @@ pub(crate) struct HostData {
     /// Calls that are about to give it something.
     users: AtomicUsize,
     ranges: AtomicIsize,
+    /// How often an owner was granted something of a file, by a hash of both. Owners that share a count only
+    /// keep what could be taken back.
+    grants: [AtomicU32; GRANT_COUNTS],
 }
 
 impl HostData {
@@ -41,6 +47,7 @@ impl HostData {
             is_recorded: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             ranges: AtomicIsize::new(0),
+            grants: std::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 
@@ -59,6 +66,14 @@ impl HostData {
 
     pub(crate) fn add_ranges(&self, growth: isize) {
         self.ranges.fetch_add(growth, Ordering::Relaxed);
+    }
+
+    /// How often an owner was granted something of a file: of its name, or of the owner of its reservation.
+    pub(crate) fn grants(&self, owner: &[u8], file: &FileKey) -> &AtomicU32 {
+        let mut hasher = DefaultHasher::new();
+        (owner, file).hash(&mut hasher);
+        let [first, ..] = &self.grants;
+        self.grants.get(hasher.finish() as usize % GRANT_COUNTS).unwrap_or(first)
     }
 
     /// Notes the host as it is.

@@ -163,6 +163,14 @@ pub(crate) fn raised_seqid(latest: u32) -> u32 {
     latest.checked_add(1).unwrap_or(1)
 }
 
+/// The seqid before one.
+pub(crate) fn lowered_seqid(raised: u32) -> u32 {
+    match raised {
+        0 | 1 => u32::MAX,
+        raised => raised - 1,
+    }
+}
+
 /// Names an open within an instance: index of its client, kind, serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct OpenNumber(pub(crate) u64);

@@ -35,6 +35,7 @@ mod file_locks;
 mod files;
 mod gate;
 mod grace;
+mod granted;
 mod holdings;
 mod hosts;
 mod ids;
@@ -60,12 +61,13 @@ pub use client::Client;
 pub use delegations::{Change, Delegate, DelegationCounts, DelegationKind, NotDelegated};
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
+pub use granted::{Granted, Repeats};
 pub use holdings::{Held, Holding, Protocol};
 pub use hosts::{Effect, Host, HostInUse};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError, Together};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
-pub use nlm::{NlmError, NlmHolder, NlmLock, NlmOwner};
+pub use nlm::{NlmBefore, NlmError, NlmHolder, NlmLock, NlmOwner, NlmTaken};
 pub use opening::Open;
 pub use ranges::LockKind;
 pub use registry::{ClientReport, CreateSession, CreatedSession};
@@ -75,6 +77,6 @@ pub use session::{
 pub use settings::{Delegations, Limits, Settings};
 pub use state::State;
 pub use v40::{
-    Callback, OwnerBegun, OwnerInUse, OwnerReply, OwnerRequest, SetClient, SetClientError,
-    SetClientId,
+    Callback, OwnerAnswered, OwnerBegun, OwnerInUse, OwnerReply, OwnerRequest, SetClient,
+    SetClientError, SetClientId,
 };

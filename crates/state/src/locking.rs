@@ -7,13 +7,14 @@ use thiserror::Error;
 
 use crate::client_locks::LockRecord;
 use crate::file_locks::{Asking, LockOwner, Refused, Tells, Time};
+use crate::granted::GrantedLock;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::image::Event;
 use crate::opening::Stopped;
 use crate::opens::ClientOpens;
 use crate::ranges::{LockKind, Range, Span};
 use crate::registry::OWNER_BYTES_MAX;
-use crate::{Client, ClientId, FileKey, ShareAccess, State, StateError, StateId};
+use crate::{Client, ClientId, FileKey, Granted, ShareAccess, State, StateError, StateId};
 
 /// Bytes of a file, as LOCK names them (RFC 8881 §18.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +176,19 @@ impl State {
         request: &Lock<'_>,
         handle: Option<&Arc<[u8]>>,
     ) -> Result<StateId, LockError> {
+        self.grant_lock(client, request, handle).map(|granted| granted.id())
+    }
+
+    /// [`State::lock_or_tell`], of a request that may fail after it.
+    ///
+    /// # Errors
+    /// Those of [`State::lock`].
+    pub fn grant_lock(
+        &self,
+        client: &Arc<Client>,
+        request: &Lock<'_>,
+        handle: Option<&Arc<[u8]>>,
+    ) -> Result<Granted, LockError> {
         let span = request.range.span()?;
         let locked = self.repeated(client, || self.try_lock(client, request, handle, span));
         if let (Err(LockError::Denied(_)), true, Some(_)) = (&locked, request.is_waited_for, handle)
@@ -258,7 +272,7 @@ impl State {
         request: &Lock<'_>,
         handle: Option<&Arc<[u8]>>,
         span: Span,
-    ) -> Result<StateId, Stopped<LockError>> {
+    ) -> Result<Granted, Stopped<LockError>> {
         let (file, kind, instance) = (&request.file, request.kind, self.settings.instance);
         let mut opens = client.opens.lock();
         let Locker { owner, open, access, lock } = self.locker(client, &opens, request)?;
@@ -279,18 +293,26 @@ impl State {
         let time = self.time(client);
         let tells = handle.map(Tells::Free);
         let asking = Asking { owner: &owner, open, span, kind, is_waited_for, tells, room, time };
-        let locked = self.files.lock(file, |locks| locks.lock(&asking).map_err(Stopped::from));
-        let growth = locked.unwrap_or_else(|| Err(StateError::BadStateId.into()))?;
+        let locked = self.files.lock(file, |locks| {
+            let before = locks.within(&owner, span);
+            locks.lock(&asking).map(|growth| (growth, before))
+        });
+        let (growth, before) = locked.ok_or(StateError::BadStateId)?.map_err(Stopped::from)?;
         self.count_locks(&mut opens, growth, isize::from(lock.is_none()));
+        let seqid_before = lock.and_then(|number| opens.locks.get(number).map(|lock| lock.seqid));
         let (number, seqid) = if let Some(number) = lock {
             (number, opens.locks.raise_seqid(number).ok_or(StateError::BadStateId)?)
         } else {
             let number = LockNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
-            opens.locks.add(number, owner, open, *file);
+            opens.locks.add(number, owner.clone(), open, *file);
             (number, 1)
         };
         self.note_lock(client, &opens, number);
-        Ok(StateId::of_lock(instance, number, seqid))
+        let id = StateId::of_lock(instance, number, seqid);
+        let file = *file;
+        let stateids = opens.locks.of_owner_and_file(&owner.name, &file);
+        let lock = GrantedLock { owner, number, seqid_before, open, file, span, before, stateids };
+        Ok(Granted::lock(client, id, lock))
     }
 
     /// Notes a lock stateid as it is now.

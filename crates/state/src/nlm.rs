@@ -4,7 +4,7 @@
 //! begins with the first lock or wait, and ends with the last.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use thiserror::Error;
 
@@ -113,6 +113,24 @@ enum WaitsFor {
     Living,
     /// Others too.
     All,
+}
+
+/// What a host was granted.
+#[derive(Clone, Copy, Debug)]
+pub enum NlmTaken<'a> {
+    /// A share of this owner.
+    Share(&'a [u8]),
+    /// A lock of this range.
+    Lock(&'a NlmOwner, LockRange),
+}
+
+/// What an owner had before ([`State::nlm_before`]).
+#[derive(Clone, Debug)]
+pub struct NlmBefore {
+    share: Option<Share>,
+    ranges: Vec<(Span, LockKind, OpenNumber)>,
+    /// How often it was granted something of the file.
+    grants: u32,
 }
 
 impl State {
@@ -284,6 +302,83 @@ impl State {
         }
     }
 
+    /// What an owner has reserved of a file, and what it has locked of a range: to be asked before
+    /// [`State::nlm_share`] or [`State::nlm_lock`], for [`State::nlm_take_back`].
+    ///
+    /// # Errors
+    /// [`StateError::Invalid`] for a range or an owner that is none.
+    pub fn nlm_before(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        what: &NlmTaken<'_>,
+    ) -> Result<NlmBefore, StateError> {
+        let opens = host.client.opens.lock();
+        let grants = grants(host, file, what)?.load(Ordering::Relaxed);
+        let mut before = NlmBefore { share: None, ranges: Vec::new(), grants };
+        match *what {
+            NlmTaken::Share(owner) => {
+                let number = opens.find(&[SHARE, owner].concat(), file);
+                before.share = number.and_then(|it| opens.get(it)).map(|record| record.share);
+            }
+            NlmTaken::Lock(owner, range) => {
+                let (owner, span) = (owner_of(host, owner)?, range.span()?);
+                let ranges = self.files.with_locks(file, |locks| locks.within(&owner, span));
+                before.ranges = ranges.unwrap_or_default();
+            }
+        }
+        Ok(before)
+    }
+
+    /// Takes back a share or a lock that a host was granted and not told of. Its owner has what it had before,
+    /// but nothing more than it has now.
+    ///
+    /// It stays if the owner was granted something else of the file since [`State::nlm_before`]: that it may
+    /// have been told.
+    ///
+    /// # Errors
+    /// Those of [`State::nlm_before`].
+    pub fn nlm_take_back(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        what: &NlmTaken<'_>,
+        before: &NlmBefore,
+    ) -> Result<(), StateError> {
+        let mut opens = host.client.opens.lock();
+        let grants_now = grants(host, file, what)?.load(Ordering::Relaxed);
+        if grants_now != before.grants.wrapping_add(1) {
+            return Ok(());
+        }
+        match *what {
+            NlmTaken::Share(owner) => {
+                let Some(number) = opens.find(&[SHARE, owner].concat(), file) else {
+                    return Ok(());
+                };
+                let Some(had) = before.share else {
+                    self.end_open_of_host(&host.client, &mut opens, number, file);
+                    return Ok(());
+                };
+                let Some(record) = opens.get_mut(number) else { return Ok(()) };
+                record.share = record.share.common(had);
+                self.note_open(&host.client, number, record);
+                self.files.lessen(number, file, record.share);
+            }
+            NlmTaken::Lock(owner, range) => {
+                let (owner, span) = (owner_of(host, owner)?, range.span()?);
+                let time = self.time(&host.client);
+                let ranges = before.ranges.iter().copied();
+                let ranges: Vec<_> = ranges.filter(|(.., by)| opens.get(*by).is_some()).collect();
+                let growth = self
+                    .files
+                    .with_locks(file, |locks| locks.take_back(&owner, span, &ranges, time));
+                self.count_host_ranges(host, growth.unwrap_or(0));
+                self.end_unused(host, &mut opens, file);
+            }
+        }
+        Ok(())
+    }
+
     /// Frees all that a host has and waits for.
     pub(crate) fn release_host(&self, client: &Arc<Client>, opens: &mut ClientOpens) {
         let time = self.time(client);
@@ -388,15 +483,25 @@ impl State {
         if opens.is_ended {
             return Err(StateError::Expired.into());
         }
+        let own = opens.find(owner, file);
+        let own_share = own.and_then(|number| opens.get(number)).map(|record| record.share);
+        let asking = self.asking(&host.client, own.zip(own_share));
+        let denied = |conflict| Stopped::by(conflict, StateError::ShareDenied);
+        if self.has_delegations() {
+            // What is denied anyhow must not have delegations recalled.
+            self.files.judge(&asking, file, share).map_err(denied)?;
+        }
         let _delegations = self.admit_open(&host.client, file, share)?;
-        let Some(number) = opens.find(owner, file) else {
-            return self.open_of_host(host, &mut opens, owner, file, share).map(drop);
+        let grants = host.data.grants(owner, file);
+        let Some(number) = own else {
+            self.open_of_host::<StateError>(host, &mut opens, owner, file, share)?;
+            grants.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
         };
         let record = opens.get_mut(number).ok_or(StateError::BadStateId)?;
-        let asking = self.asking(&host.client, Some((number, record.share)));
-        let taken = self.files.take(&asking, number, file, share);
-        taken.map_err(|conflict| Stopped::by(conflict, StateError::ShareDenied))?;
+        self.files.take(&asking, number, file, share).map_err(denied)?;
         record.share = share;
+        grants.fetch_add(1, Ordering::Relaxed);
         self.note_open(&host.client, number, record);
         Ok(())
     }
@@ -465,6 +570,18 @@ impl State {
         // A negative number wraps, and so does the sum.
         self.locks.fetch_add(growth.cast_unsigned(), Ordering::Relaxed);
     }
+}
+
+/// How often an owner was granted what this is.
+fn grants<'a>(
+    host: &'a Host,
+    file: &FileKey,
+    what: &NlmTaken<'_>,
+) -> Result<&'a AtomicU32, StateError> {
+    Ok(match *what {
+        NlmTaken::Share(owner) => host.data.grants(&[SHARE, owner].concat(), file),
+        NlmTaken::Lock(owner, _) => host.data.grants(&owner.name()?, file),
+    })
 }
 
 fn owner_of(host: &Host, owner: &NlmOwner) -> Result<LockOwner, StateError> {

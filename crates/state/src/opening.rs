@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::files::{Asking, Conflict, Share};
+use crate::granted::Repeats;
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::opens::OpenRecord;
 use crate::registry::OWNER_BYTES_MAX;
-use crate::{Client, FileKey, ShareAccess, ShareDeny, State, StateError, StateId};
+use crate::{Client, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};
 
 /// How often a call expires clients that stand in its way, up to 64 at a time. A file that more
 /// courteous clients hold makes the client ask again.
@@ -71,10 +72,48 @@ impl State {
     /// [`StateError::ShareDenied`]; [`StateError::Recalling`]; [`StateError::Invalid`] for an empty access or an owner of more
     /// than 1,024 bytes; [`StateError::Expired`] if the client is gone; [`StateError::TryLater`].
     pub fn open(&self, client: &Arc<Client>, request: &Open<'_>) -> Result<StateId, StateError> {
+        self.grant_open(client, request, Repeats::None).map(|granted| granted.id())
+    }
+
+    /// [`State::open`], of a request that may fail after it; or that may come again.
+    ///
+    /// # Errors
+    /// Those of [`State::open`].
+    pub fn grant_open(
+        &self,
+        client: &Arc<Client>,
+        request: &Open<'_>,
+        repeats: Repeats,
+    ) -> Result<Granted, StateError> {
         if request.access.is_empty() || request.owner.len() > OWNER_BYTES_MAX {
             return Err(StateError::Invalid);
         }
-        self.repeated(client, || self.try_open(client, request))
+        self.repeated(client, || self.try_open(client, request, repeats))
+    }
+
+    /// Whether an OPEN would be denied by what living clients have reserved, its own among them. It changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`StateError::ShareDenied`].
+    pub fn judge_open(
+        &self,
+        client: &Arc<Client>,
+        request: &Open<'_>,
+        repeats: Repeats,
+    ) -> Result<(), StateError> {
+        let asked = Share { access: request.access, deny: request.deny };
+        let opens = client.opens.lock();
+        let own = opens.find(request.owner, &request.file);
+        let own = own.and_then(|number| opens.get(number).map(|record| (number, record)));
+        if let Some((_, record)) = own {
+            require_no_own_conflict(record, asked, repeats)?;
+        }
+        let asking = self.asking(client, own.map(|(number, record)| (number, record.share)));
+        match self.files.judge(&asking, &request.file, asked) {
+            Err(Conflict::Living) => Err(StateError::ShareDenied),
+            Ok(()) | Err(Conflict::Expired(_)) => Ok(()),
+        }
     }
 
     /// CLOSE: the stateid's `other` is never valid again, nor are the lock stateids by this open,
@@ -94,11 +133,7 @@ impl State {
             return Err(StateError::BadStateId);
         }
         let file = record.file;
-        self.release_locks(client, &mut opens, number, &file);
-        if let Some(record) = opens.remove(number) {
-            self.files.release(number, &record.file);
-            self.opens.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.end_open(client, &mut opens, number, &file);
         Ok(())
     }
 
@@ -114,6 +149,21 @@ impl State {
         access: ShareAccess,
         deny: ShareDeny,
     ) -> Result<StateId, StateError> {
+        self.downgrade_granted(client, id, file, (access, deny), &[])
+    }
+
+    /// [`State::downgrade`], of a request that was granted this and may fail after it.
+    ///
+    /// # Errors
+    /// Those of [`State::downgrade`].
+    pub fn downgrade_granted(
+        &self,
+        client: &Arc<Client>,
+        id: &StateId,
+        file: &FileKey,
+        (access, deny): (ShareAccess, ShareDeny),
+        granted: &[&Granted],
+    ) -> Result<StateId, StateError> {
         let mut opens = client.opens.lock();
         let (number, record) = opens.named(self.settings.instance, id)?;
         if record.file != *file {
@@ -122,7 +172,9 @@ impl State {
         let share = Share { access, deny };
         let stay = record.asked.within(share).filter(|_| !access.is_empty());
         let asked = stay.ok_or(StateError::Invalid)?;
+        opens.unsettled.settle_others(number, asked, granted);
         let record = opens.get_mut(number).ok_or(StateError::BadStateId)?;
+        record.is_of_before = false;
         record.asked = asked;
         record.share = share;
         let seqid = record.raise_seqid();
@@ -134,7 +186,7 @@ impl State {
 
     /// Notes an open as it is now.
     pub(crate) fn note_open(&self, client: &Client, number: OpenNumber, record: &OpenRecord) {
-        let OpenRecord { owner, file, seqid, share, asked } = record;
+        let OpenRecord { owner, file, seqid, share, asked, .. } = record;
         self.journal.note(&Event::Open {
             client: client.id(),
             number,
@@ -286,30 +338,43 @@ impl State {
         &self,
         client: &Arc<Client>,
         request: &Open<'_>,
-    ) -> Result<StateId, Stopped<StateError>> {
+        repeats: Repeats,
+    ) -> Result<Granted, Stopped<StateError>> {
         let asked = Share { access: request.access, deny: request.deny };
         let mut opens = client.opens.lock();
         if opens.is_ended {
             return Err(StateError::Expired.into());
         }
+        let own = opens.find(request.owner, &request.file);
+        let own_share = own.and_then(|number| opens.get(number)).map(|record| {
+            // Its client is alive: there is nobody to expire.
+            require_no_own_conflict(record, asked, repeats).map(|()| record.share)
+        });
+        let own_share = own_share.transpose()?;
+        let asking = self.asking(client, own.zip(own_share));
+        let denied = |conflict| Stopped::by(conflict, StateError::ShareDenied);
+        if self.has_delegations() {
+            // What is denied anyhow must not have delegations recalled.
+            self.files.judge(&asking, &request.file, asked).map_err(denied)?;
+        }
         // Held until the open is counted: no delegation is granted in between that conflicts.
         let _delegations = self.admit_open(client, &request.file, asked)?;
-        let denied = |conflict| Stopped::by(conflict, StateError::ShareDenied);
-        if let Some(number) = opens.find(request.owner, &request.file)
+        if let Some(number) = own
             && let Some(record) = opens.get_mut(number)
         {
-            // Its client is alive: there is nobody to expire.
-            if record.share.conflicts(asked) {
-                return Err(StateError::ShareDenied.into());
-            }
             let wanted = record.share.union(asked);
-            let asking = self.asking(client, Some((number, record.share)));
             self.files.take(&asking, number, &request.file, wanted).map_err(denied)?;
             record.share = wanted;
+            let was_of_before = std::mem::replace(&mut record.is_of_before, false);
+            let was_asked = record.asked.has(asked);
             record.asked.add(asked);
+            let before = record.seqid;
             let seqid = record.raise_seqid();
             self.note_open(client, number, record);
-            return Ok(StateId::of_open(self.settings.instance, number, seqid));
+            let added = opens.unsettled.add(number, asked, was_asked);
+            let id = StateId::of_open(self.settings.instance, number, seqid);
+            let granted = Granted::open(client, id, (number, Some(before)), added);
+            return Ok(granted.of_before(was_of_before));
         }
         let limits = &self.settings.limits;
         if opens.count() >= usize::try_from(limits.opens_a_client_max).unwrap_or(usize::MAX) {
@@ -320,7 +385,6 @@ impl State {
             return Err(Stopped::ForRoom);
         }
         let number = OpenNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
-        let asking = self.asking(client, None);
         if let Err(conflict) = self.files.take(&asking, number, &request.file, asked) {
             self.opens.fetch_sub(1, Ordering::Relaxed);
             return Err(denied(conflict));
@@ -329,7 +393,9 @@ impl State {
         if let Some(record) = opens.get(number) {
             self.note_open(client, number, record);
         }
-        Ok(StateId::of_open(self.settings.instance, number, 1))
+        let added = opens.unsettled.add(number, asked, false);
+        let id = StateId::of_open(self.settings.instance, number, 1);
+        Ok(Granted::open(client, id, (number, None), added))
     }
 
     fn try_share(
@@ -357,4 +423,19 @@ impl State {
         let (now_ms, lease_ms) = (client.now_ms(), self.settings.lease_ms);
         Asking { client, own, address: None, now_ms, lease_ms }
     }
+}
+
+/// Whether an OPEN may be in spite of what its owner has: that is in its way, unless the OPEN comes again.
+fn require_no_own_conflict(
+    own: &OpenRecord,
+    asked: Share,
+    repeats: Repeats,
+) -> Result<(), StateError> {
+    let may_repeat = match repeats {
+        Repeats::None => false,
+        Repeats::Reclaim => true,
+        Repeats::AfterRestart => own.is_of_before,
+    };
+    let is_repeated = may_repeat && own.share.contains(asked);
+    if own.share.conflicts(asked) && !is_repeated { Err(StateError::ShareDenied) } else { Ok(()) }
 }

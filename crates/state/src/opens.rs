@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 use crate::client_locks::{ClientLocks, LockRecord};
 use crate::delegations::DelegationRecord;
 use crate::files::Share;
+use crate::granted::Unsettled;
 use crate::ids::{DelegationNumber, LockNumber, OpenNumber, judge_seqid, raised_seqid};
 use crate::{FileKey, StateError, StateId};
 
@@ -49,6 +50,8 @@ pub(crate) struct OpenRecord {
     pub(crate) share: Share,
     /// The shares that OPENs asked for and that are still in effect.
     pub(crate) asked: AskedShares,
+    /// Whether the process before this one has noted it last.
+    pub(crate) is_of_before: bool,
 }
 
 impl OpenRecord {
@@ -71,13 +74,31 @@ impl AskedShares {
         self.0 |= 1 << share.number();
     }
 
+    pub(crate) fn has(self, share: Share) -> bool {
+        self.0 >> share.number() & 1 == 1
+    }
+
+    /// Takes a share out; what the others are together.
+    pub(crate) fn remove(&mut self, share: Share) -> Share {
+        self.0 &= !(1 << share.number());
+        self.iter().fold(Share::NONE, Share::union)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    fn iter(self) -> impl Iterator<Item = Share> {
+        Share::all().filter(move |share| self.has(*share))
+    }
+
     /// Those that stay if the open is downgraded to `to`; `None` if they are not `to` together.
     ///
     /// `OPEN_DOWNGRADE` must name the union of some of the OPENs in effect (RFC 8881 §18.18.3).
     pub(crate) fn within(self, to: Share) -> Option<Self> {
         let mut stay = Self::default();
         let mut union = Share::NONE;
-        for share in Share::all().filter(|share| self.0 >> share.number() & 1 == 1) {
+        for share in self.iter() {
             if to.contains(share) {
                 stay.add(share);
                 union = union.union(share);
@@ -97,6 +118,8 @@ pub(crate) struct ClientOpens {
     hasher: RandomState,
     owners: HashSet<Arc<[u8]>>,
     pub(crate) locks: ClientLocks,
+    /// What OPENs have added that may still be taken back.
+    pub(crate) unsettled: Unsettled,
     pub(crate) delegations:
         HashMap<DelegationNumber, DelegationRecord, BuildHasherDefault<NumberHasher>>,
 }
@@ -132,7 +155,8 @@ impl ClientOpens {
     pub(crate) fn add(&mut self, number: OpenNumber, owner: &[u8], file: FileKey, share: Share) {
         let mut asked = AskedShares::default();
         asked.add(share);
-        let record = OpenRecord { owner: [].into(), file, seqid: 1, share, asked };
+        let is_of_before = false;
+        let record = OpenRecord { owner: [].into(), file, seqid: 1, share, asked, is_of_before };
         self.restore(number, owner, &record);
     }
 
@@ -150,6 +174,8 @@ impl ClientOpens {
 
     pub(crate) fn remove(&mut self, number: OpenNumber) -> Option<OpenRecord> {
         let record = self.by_number.remove(&number)?;
+        self.unsettled.settle_all(number);
+        self.unsettled.failed.forget(number);
         let hash = self.hash(&record.owner, &record.file);
         if let Ok(entry) = self.by_key.find_entry(hash, |(_, other)| *other == number) {
             entry.remove();
@@ -161,7 +187,8 @@ impl ClientOpens {
         if self.by_number.is_empty() && self.by_number.capacity() > CAPACITY_WITHOUT_OPENS_MAX {
             // What many opens took is given back.
             let delegations = std::mem::take(&mut self.delegations);
-            *self = Self { is_ended: self.is_ended, delegations, ..Self::default() };
+            let unsettled = std::mem::take(&mut self.unsettled);
+            *self = Self { is_ended: self.is_ended, delegations, unsettled, ..Self::default() };
         }
         Some(record)
     }

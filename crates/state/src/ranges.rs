@@ -38,6 +38,12 @@ impl Span {
     pub(crate) fn contains(self, other: Self) -> bool {
         self.start <= other.start && other.end <= self.end
     }
+
+    /// What both have.
+    pub(crate) fn clipped(self, other: Self) -> Option<Self> {
+        let common = Self { start: self.start.max(other.start), end: self.end.min(other.end) };
+        (common.start <= common.end).then_some(common)
+    }
 }
 
 /// What is kept of a range beside its first byte and its kind.
@@ -314,6 +320,20 @@ impl<O: Ord + Clone, T: Copy + PartialEq> Ranges<O, T> {
             self.owners.remove(owner);
         }
         cleared
+    }
+
+    /// What an owner has of a range; write locks last.
+    pub(crate) fn within(&self, owner: &O, span: Span) -> Vec<(Span, LockKind, T)> {
+        let Some(owned) = self.owners.get(owner) else { return Vec::new() };
+        let kinds = [LockKind::Read, LockKind::Write].into_iter();
+        let within = kinds.flat_map(|kind| {
+            let of_kind = owned.of(kind);
+            of_kind.within(span).filter_map(move |held| {
+                let tag = of_kind.0.get(&held.start)?.tag;
+                Some((held.clipped(span)?, kind, tag))
+            })
+        });
+        within.collect()
     }
 
     /// Whether an owner has a range with this tag.

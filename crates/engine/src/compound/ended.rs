@@ -7,6 +7,7 @@ use steadfast_vfs::FsError;
 use steadfast_wire::nfs4::{Bitmap4, Op4};
 use steadfast_xdr::{Encode, Writer};
 
+use super::granted::Grants;
 use super::repeated::Repeated;
 use super::reply::{ResultPlace, set, word};
 use crate::nfs4::status;
@@ -27,6 +28,11 @@ pub(crate) struct EndedRun {
     pub(super) kept_from: usize,
     /// The first operation whose result is true only when something is stable.
     pub(super) first_promise: Option<OpPlace>,
+    /// What its operations were granted.
+    pub(super) grants: Grants,
+    /// An operation that has failed after it was granted something, and its status: that is taken back, and
+    /// what those behind it were granted.
+    pub(super) failed: Option<(u32, u32)>,
     /// The number of the connection that it came by.
     pub(super) connection: u64,
     /// Whether all of the result is in the bytes of the reply, and nothing in a file.
@@ -47,10 +53,11 @@ pub(super) struct OpPlace {
 
 impl EndedRun {
     /// Makes a result for success one for failure: what was promised first could not be made stable.
-    pub(crate) fn fail(&self, result: &mut Vec<u8>, error: FsError) {
+    pub(crate) fn fail(&mut self, result: &mut Vec<u8>, error: FsError) {
         let place = ResultPlace::in_result(result);
         let status = status::number(error);
         let Some(OpPlace { index, at }) = self.first_promise else { return };
+        self.failed = Some((index, status));
         let at = place.operations_at() + at;
         result.truncate(at + OP_HEAD_BYTES);
         set(result, at + 4, status);
@@ -58,19 +65,37 @@ impl EndedRun {
         place.end(result, status, index + 1);
     }
 
+    /// Without a slot: what has failed is taken back before anybody gets the reply, who may send what follows at
+    /// once.
+    pub(crate) fn take_back_before_reply(&mut self, shared: &Shared) {
+        if self.slot.is_none()
+            && let Some((operation, status)) = self.failed.take()
+        {
+            self.grants.take_back(&shared.state, operation, status);
+        }
+    }
+
     /// Ends the use of the slot: the reply is kept if its client asked for that, or must not do
     /// without. Who sent the request again meanwhile gets it too.
-    pub(crate) fn finish(self, shared: &Shared, repeated: &Repeated, result: &[u8]) {
+    pub(crate) fn finish(mut self, shared: &Shared, repeated: &Repeated, result: &[u8]) {
+        // Kept together with the reply: the process after this one must not tell of what is taken back.
+        let together = self.failed.and_then(|_| shared.state.together());
+        if let Some((operation, status)) = self.failed {
+            self.grants.take_back(&shared.state, operation, status);
+        }
         let Some(slot) = self.slot else {
+            drop(together);
             shared.keep_state();
             return;
         };
         let (session, number) = (*slot.session().id(), slot.slot());
         if slot.is_kept() || self.must_be_kept {
             slot.finish(Some(&kept(result, self.kept_from)));
+            drop(together);
             shared.keep_state();
         } else {
             slot.finish(None);
+            drop(together);
         }
         for waiting in repeated.take(&session, number) {
             if self.is_whole {

@@ -1,12 +1,12 @@
 //! What a run does so that the process after this one can go on with it: nothing that it has done is done
 //! again, though this process is killed before the reply is sent.
 
-use steadfast_state::Together;
+use steadfast_state::{StateId, Together};
 use steadfast_vfs::{Durable, StorageHandle};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 
 use super::run::{Progress, Run};
-use super::under_way::{self, UnderWay};
+use super::under_way::{self, Told, UnderWay};
 use crate::begun_outcomes::OpOutcome;
 use crate::call_mark::CallMark;
 use crate::host::Room;
@@ -47,7 +47,7 @@ impl<'c> Run<'_, 'c> {
         let depends = self.progress.has_made_state || self.progress.depends;
         if depends && self.progress.slot.is_some() && under_way::changes_storage(operation) {
             let done = (self.progress.done, self.progress.at);
-            self.note_done(done, result_at, &[], !self.progress.has_made_state, reply);
+            self.note_done(done, result_at, !self.progress.has_made_state, reply);
             self.call.shared.keep_state();
         }
     }
@@ -72,39 +72,61 @@ impl<'c> Run<'_, 'c> {
         if let Some(together) = self.together.take() {
             if is_done {
                 let done = (self.progress.done + 1, next_at);
-                self.note_done(done, reply.bytes.len(), &[], false, reply);
+                self.note_done(done, reply.bytes.len(), false, reply);
             }
             drop(together);
         }
     }
 
     /// The operation has changed the state, and goes on with something else: it is to tell what the reply
-    /// has from there on.
-    pub(crate) fn end_state(&mut self, told_at: usize, reply: &ReplyBuffer) {
+    /// has from there on. `added`: by this the process after this one can take it back
+    /// ([`steadfast_state::Granted::added`]), and the delegation with it.
+    pub(crate) fn end_state(
+        &mut self,
+        (added, delegation): (u32, Option<StateId>),
+        told_at: usize,
+        reply: &ReplyBuffer,
+    ) {
         if let Some(together) = self.together.take() {
-            let result_at = self.place.operations_at() + self.op_at;
-            let told = reply.bytes.get(told_at..).unwrap_or(&[]);
-            let done = (self.progress.done, self.progress.at);
-            self.note_done(done, result_at, told, false, reply);
+            let result = reply.bytes.get(told_at..).unwrap_or(&[]);
+            let granted = Some((added, self.progress.current));
+            self.note_begun(&Told { granted, delegation, result }.encode(), reply);
             drop(together);
         }
     }
 
-    /// Notes how far the run has come: results that end there, and what the next operation is to tell.
+    /// Notes that the run has come to the operation that is being executed, and what that is to tell, if it has
+    /// but to be finished.
+    pub(super) fn note_begun(&self, told: &[u8], reply: &ReplyBuffer) {
+        let results_end = self.place.operations_at() + self.op_at;
+        let (current, saved) = self.op_places;
+        let (done, at) = (self.progress.done, self.progress.at);
+        let results = self.results(results_end, reply);
+        self.note(UnderWay { done, at, current, saved, told, results }, false);
+    }
+
+    /// Notes how far the run has come: results that end there.
     /// `is_repeatable`: nothing was done that must be done once only.
     fn note_done(
         &self,
         (done, at): (u32, usize),
         results_end: usize,
-        told: &[u8],
         is_repeatable: bool,
         reply: &ReplyBuffer,
     ) {
+        let Progress { current, saved, .. } = self.progress;
+        let results = self.results(results_end, reply);
+        self.note(UnderWay { done, at, current, saved, told: &[], results }, is_repeatable);
+    }
+
+    /// The results behind SEQUENCE's, up to there in the reply.
+    fn results<'r>(&self, end: usize, reply: &'r ReplyBuffer) -> &'r [u8] {
+        let begin = self.place.operations_at() + self.progress.kept_from;
+        reply.bytes.get(begin..end).unwrap_or(&[])
+    }
+
+    fn note(&self, done: UnderWay<'_>, is_repeatable: bool) {
         let Some(slot) = &self.progress.slot else { return };
-        let results_at = self.place.operations_at() + self.progress.kept_from;
-        let results = reply.bytes.get(results_at..results_end).unwrap_or(&[]);
-        let (current, saved) = (self.progress.current, self.progress.saved);
-        let done = UnderWay { done, at, current, saved, told, results };
         let kept_max = slot.session().fore().response_bytes_cached_max as usize;
         let mut bytes = done.encode();
         if bytes.len() > kept_max {
@@ -203,5 +225,11 @@ impl<'c> Run<'_, 'c> {
     pub(crate) fn told_before(&self) -> Option<Box<[u8]>> {
         let (operation, told) = self.progress.told_before.as_ref()?;
         (*operation == self.progress.done).then(|| told.clone())
+    }
+
+    /// The operation is executed from its beginning after all: what the process before this one has changed by
+    /// it is gone.
+    pub(crate) fn forget_told(&mut self) {
+        self.progress.told_before = None;
     }
 }

@@ -10,6 +10,7 @@
 mod counted;
 mod ended;
 mod going_on;
+mod granted;
 mod repeated;
 mod reply;
 mod run;
@@ -20,7 +21,7 @@ pub use counted::{CompoundOperation, CompoundOperations};
 pub(crate) use ended::EndedRun;
 pub(crate) use repeated::Repeated;
 pub(crate) use run::{Compound, Object, Place, Run, Suspended};
-pub(crate) use under_way::UnderWay;
+pub(crate) use under_way::{Told, UnderWay};
 pub(crate) use versions::Versions;
 
 use steadfast_wire::nfs4::{NfsStat4, Op4};

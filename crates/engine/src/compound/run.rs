@@ -12,6 +12,7 @@ use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 use super::counted::{CompoundOperation, CompoundOperations};
 use super::ended::{EndedRun, OpPlace, append_failure};
 use super::going_on::GoesOn;
+use super::granted::Grants;
 use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
 use super::under_way;
@@ -103,6 +104,7 @@ impl Procedure for Compound {
             reply_bytes_max,
             place,
             op_at: 0,
+            op_places: (Place::default(), Place::default()),
             failure: Vec::new(),
             has_mark: false,
             together: None,
@@ -143,8 +145,10 @@ pub(crate) struct Progress {
     pub(crate) saved: Place,
     /// Whether it has made state, so that its reply is kept whatever its client asked for.
     pub(crate) has_made_state: bool,
+    /// What its operations were granted.
+    pub(crate) grants: Grants,
     /// Operations that have ended.
-    pub(super) done: u32,
+    pub(crate) done: u32,
     /// Which, as far as they are kept.
     operations: CompoundOperations,
     /// Where the next one begins, in bytes from the first.
@@ -174,6 +178,8 @@ impl Progress {
             must_be_kept: self.has_made_state,
             kept_from: self.kept_from,
             first_promise: self.first_promise,
+            grants: self.grants,
+            failed: None,
             connection: self.connection,
             is_whole,
             further: VecDeque::new(),
@@ -201,9 +207,14 @@ impl Suspended {
         now_ms: u64,
         result: &[u8],
     ) {
-        if let Some(owner) = self.progress.owner.take() {
+        let (owner, locker) = (self.progress.owner.take(), self.progress.locker.take());
+        let has_made_state = self.progress.has_made_state;
+        let failed = Some((self.progress.done, NfsStat4::Delay as u32));
+        let mut ended = EndedRun { failed, ..self.progress.ended(true) };
+        ended.take_back_before_reply(shared);
+        if let Some(owner) = owner {
             let status = NfsStat4::Delay as u32;
-            if let Some((name, seqid)) = self.progress.locker.take() {
+            if let Some((name, seqid)) = locker {
                 shared.state.locked(owner.client(), &name, seqid);
             }
             owner.finish(OwnerReply { status, ..OwnerReply::default() });
@@ -211,13 +222,14 @@ impl Suspended {
         shared.keep_state();
         match &self.execution {
             // What it has done is not done again.
-            Some(execution) if self.progress.has_made_state => {
+            Some(execution) if has_made_state => {
                 replies.finish(execution, now_ms, result);
             }
             Some(execution) => replies.forget(execution, result),
             None => {}
         }
-        self.progress.ended(true).finish(shared, repeated, result);
+        // It may have been granted something by the process before this one.
+        ended.finish(shared, repeated, result);
     }
 }
 
@@ -239,6 +251,8 @@ pub(crate) struct Run<'c, 'a> {
     pub(super) place: ResultPlace,
     /// Where the result of the operation that is being executed begins, in bytes from the first.
     pub(super) op_at: usize,
+    /// The current and the saved place when it began.
+    pub(super) op_places: (Place, Place),
     /// What follows the status if the operation fails.
     pub(crate) failure: Vec<u8>,
     /// Whether begun marks tell of the operation that is being executed.
@@ -278,7 +292,7 @@ impl<'a> Run<'_, 'a> {
             self.call.lacks_room = None;
             self.call.wait.reset();
             self.call.wait.results_bytes = reply.bytes.len();
-            let before = (self.progress.current, self.progress.saved);
+            self.op_places = (self.progress.current, self.progress.saved);
             self.op_at = result_at - self.place.operations_at();
             let result = match (number, row) {
                 (Err(_), _) => Err(NfsStat4::BadXdr),
@@ -313,6 +327,8 @@ impl<'a> Run<'_, 'a> {
             };
             if let Err(status) = result {
                 let failure = status;
+                self.take_back(failure, reply);
+                self.together = None;
                 let status = match self.minor_version {
                     0 => row.map_or(status, |row| status::of_minor_0_by(row.number, status)),
                     _ => row.map_or(status, |row| status::of_later_by(row.number, status)),
@@ -325,7 +341,7 @@ impl<'a> Run<'_, 'a> {
                 // What has promised something cannot wait for anything else.
                 if self.is_to_wait(failure) {
                     // It will be executed from its beginning.
-                    (self.progress.current, self.progress.saved) = before;
+                    (self.progress.current, self.progress.saved) = self.op_places;
                     self.target = None;
                     if self.call.wait.begins_again() {
                         self.failure.clear();

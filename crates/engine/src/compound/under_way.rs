@@ -12,7 +12,7 @@
 //! | 4 | operations that have ended |
 //! | 4 | where the next one begins, in bytes from the first; `u32::MAX`: the results were too long to be kept |
 //! | | current place, saved place |
-//! | | what the next operation is to tell, if it has but to be finished: length, bytes |
+//! | | what the next operation is to tell, if it has but to be finished: length, bytes ([`Told`]) |
 //! | rest | results of the operations behind SEQUENCE |
 
 use steadfast_shares::ShareId;
@@ -45,6 +45,56 @@ pub(crate) struct UnderWay<'a> {
     pub(super) told: &'a [u8],
     /// Results of the operations behind SEQUENCE.
     pub(super) results: &'a [u8],
+}
+
+/// What an OPEN is to tell that is granted and has something else to do.
+///
+/// | bytes | what |
+/// |---|---|
+/// | 4 | 0: no stateid has such a seqid, with which it began in earlier versions |
+/// | 4 | what it has added to the open ([`steadfast_state::Granted::added`]) |
+/// | | the place of the file |
+/// | | the delegation: 1 and its stateid, or 0 |
+/// | rest | its result behind the status |
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told<'a> {
+    /// What it has added, and the file with the stateid. `None` if an earlier version has noted it: the file is
+    /// the current place then.
+    pub(crate) granted: Option<(u32, Place)>,
+    /// What was delegated with it.
+    pub(crate) delegation: Option<StateId>,
+    pub(crate) result: &'a [u8],
+}
+
+impl<'a> Told<'a> {
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut to = Vec::with_capacity(self.result.len() + 160);
+        if let Some((added, file)) = self.granted {
+            to.extend_from_slice(&0_u32.to_le_bytes());
+            to.extend_from_slice(&added.to_le_bytes());
+            put_place(&mut to, &file);
+            put_stateid(&mut to, self.delegation);
+        }
+        to.extend_from_slice(self.result);
+        to
+    }
+
+    pub(crate) fn decode(bytes: &'a [u8]) -> Self {
+        Self::decode_granted(bytes).unwrap_or(Self {
+            granted: None,
+            delegation: None,
+            result: bytes,
+        })
+    }
+
+    fn decode_granted(mut bytes: &'a [u8]) -> Option<Self> {
+        let from = &mut bytes;
+        let mark = u32::from_le_bytes(take(from)?);
+        let added = u32::from_le_bytes(take(from)?);
+        let file = take_place(from)?;
+        let delegation = take_stateid(from)?;
+        (mark == 0).then_some(Self { granted: Some((added, file)), delegation, result: bytes })
+    }
 }
 
 /// Whether an operation has the same result if it is executed again after what follows it.
@@ -136,10 +186,14 @@ fn put_place(to: &mut Vec<u8>, place: &Place) {
             to.extend_from_slice(handle);
         }
     }
-    to.push(u8::from(place.stateid.is_some()));
-    if let Some(StateId { seqid, other }) = &place.stateid {
+    put_stateid(to, place.stateid);
+}
+
+fn put_stateid(to: &mut Vec<u8>, id: Option<StateId>) {
+    to.push(u8::from(id.is_some()));
+    if let Some(StateId { seqid, other }) = id {
         to.extend_from_slice(&seqid.to_le_bytes());
-        to.extend_from_slice(other);
+        to.extend_from_slice(&other);
     }
 }
 
@@ -156,12 +210,17 @@ fn take_place(from: &mut &[u8]) -> Option<Place> {
         }
         _ => return None,
     };
-    let stateid = match take(from)? {
-        [0] => None,
-        [1] => Some(StateId { seqid: u32::from_le_bytes(take(from)?), other: take(from)? }),
-        _ => return None,
-    };
+    let stateid = take_stateid(from)?;
     Some(Place { object, stateid })
+}
+
+#[expect(clippy::option_option, reason = "the outer one is whether the bytes are whole")]
+fn take_stateid(from: &mut &[u8]) -> Option<Option<StateId>> {
+    match take(from)? {
+        [0] => Some(None),
+        [1] => Some(Some(StateId { seqid: u32::from_le_bytes(take(from)?), other: take(from)? })),
+        _ => None,
+    }
 }
 
 fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
@@ -219,8 +278,27 @@ mod tests {
         }
 
         #[test]
+        fn what_is_told_is_read(
+            granted in prop::option::of((any::<u32>(), place())),
+            seqid in 1..u32::MAX,
+            rest in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let result = [&seqid.to_be_bytes()[..], &rest].concat();
+            let delegation = granted.as_ref().and_then(|(_, place)| place.stateid);
+            let bytes = Told { granted, delegation, result: &result }.encode();
+            let read = Told::decode(&bytes);
+            prop_assert_eq!(read.delegation, delegation);
+            prop_assert_eq!(read.result, result);
+            let parts = |granted: Option<(u32, Place)>| {
+                granted.map(|(added, file)| (added, file.object, file.stateid))
+            };
+            prop_assert_eq!(parts(read.granted), parts(granted));
+        }
+
+        #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = UnderWay::decode(&bytes);
+            let _ = Told::decode(&bytes);
         }
     }
 }

@@ -136,8 +136,10 @@ fn grant(
     let object = run.current()?;
     let handle = sealed(run, &object);
     let request = Delegate { file, kind, handle: handle.as_bytes(), is_reclaim };
-    let granted = run.nfs4.state.delegate(run.call.now_ms, client, &request);
-    Ok(granted.map(|StateId { seqid, other }| {
+    let granted = run.nfs4.state.grant_delegation(run.call.now_ms, client, &request);
+    Ok(granted.map(|granted| {
+        let StateId { seqid, other } = granted.id();
+        run.is_granted(granted);
         let (stateid, recall, permissions) = (StateId4 { seqid, other }, false, NOBODY);
         match kind {
             DelegationKind::Read => OpenDelegation4::Read { stateid, recall, permissions },

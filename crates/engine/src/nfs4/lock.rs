@@ -172,7 +172,7 @@ fn lock(
     let mut together = None;
     let locked = shared.lock_for_all(&place, range, kind, || {
         let kept = shared.state.together();
-        let locked = shared.state.lock_or_tell(client, &request, handle.as_ref());
+        let locked = shared.state.grant_lock(client, &request, handle.as_ref());
         together = kept.filter(|_| locked.is_ok());
         locked
     });
@@ -184,8 +184,9 @@ fn lock(
         why => kept_out(run, why),
     })?;
     match locked {
-        Ok(id) => {
-            run.progress.has_made_state = true;
+        Ok(granted) => {
+            let id = granted.id();
+            run.is_granted(granted);
             run.progress.current.stateid = Some(id);
             stateids::encode(&mut Writer::new(&mut reply.bytes), &id);
             Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{Client, OwnerInUse, ShareAccess, ShareDeny, StateError, StateId};
+use steadfast_state::{Client, OwnerInUse, Repeats, ShareAccess, ShareDeny, StateError, StateId};
 use steadfast_vfs::{AccessMask, Attr, CreateHow, FileKind, FsError, PreAttr, SetAttr, Wcc};
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDelegation4,
@@ -15,10 +15,10 @@ use super::delegations;
 use super::fattr_decode::{ToSet, decode_new, settable_by_exclusive};
 use super::names::{self, look_up};
 use super::stateids::{self, client_named, client_of, file_key, given};
-use super::status::OrStatus;
+use super::status::{OrStatus, status_of_state};
 use super::{owners, reclaim, setting};
 use crate::call::{Call, Target};
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Object, Op, Run, Told};
 use crate::reply::ReplyBuffer;
 
 /// Bits of `share_access` that say what the file is opened for.
@@ -102,6 +102,18 @@ impl Opened {
     }
 }
 
+/// Why no file is made where nothing can be, or a directory of the pseudo file system is not opened. Who wants a
+/// new file is told first that there is something by its name.
+fn not_made(run: &mut Run<'_, '_>, name: &[u8], how: &OpenHow4<'_>) -> NfsStat4 {
+    match (look_up(run, name), how) {
+        (Ok(_), OpenHow4::NoCreate | OpenHow4::Unchecked(_)) => NfsStat4::IsDir,
+        (Ok(_), _) => NfsStat4::Exist,
+        (Err(NfsStat4::NoEnt), OpenHow4::NoCreate) => NfsStat4::NoEnt,
+        (Err(NfsStat4::NoEnt), _) => NfsStat4::RoFs,
+        (Err(status), _) => status,
+    }
+}
+
 /// Finds the file of a name, or makes it.
 fn find_or_make(
     run: &mut Run<'_, '_>,
@@ -133,6 +145,9 @@ fn find_or_make(
             Err(NfsStat4::NoEnt) => run.set_current_place(dir),
             Err(status) => return Err(status),
         }
+    }
+    if !is_unchecked && before.is_none() && run.stored(NfsStat4::RoFs)?.1.rights.is_read_only {
+        return Err(not_made(run, name, how));
     }
     let name = names::name(name)?;
     let (_, dir) = changing::stored(run)?;
@@ -241,12 +256,7 @@ fn claimed(run: &mut Run<'_, '_>, arguments: &Open4Args<'_>) -> Result<Opened, N
     match &arguments.claim {
         OpenClaim4::Null(name) => {
             if let Object::Node(_) = run.current()? {
-                let is_made = arguments.openhow != OpenHow4::NoCreate;
-                return Err(match look_up(run, name) {
-                    Ok(_) => NfsStat4::IsDir,
-                    Err(NfsStat4::NoEnt) if is_made => NfsStat4::RoFs,
-                    Err(status) => status,
-                });
+                return Err(not_made(run, name, &arguments.openhow));
             }
             find_or_make(run, name, &arguments.openhow)
         }
@@ -296,8 +306,68 @@ fn by_delegation(
     }
 }
 
-/// OPEN for a client; in minor version 0, in the sequence of its owner.
+/// OPEN for a client; in minor version 0, in the sequence of its owner. What fails leaves nothing open.
 fn open(
+    run: &mut Run<'_, '_>,
+    arguments: &Open4Args<'_>,
+    client: &Arc<Client>,
+    owner: Option<&OwnerInUse>,
+    reply: &mut ReplyBuffer,
+) -> Result<(), NfsStat4> {
+    let opened = match finish_before(run, client, reply) {
+        None => find_and_open(run, arguments, client, owner, reply),
+        Some(finished) => finished,
+    };
+    if let Err(status) = opened {
+        run.take_back(status, reply);
+    }
+    opened
+}
+
+/// Does what is left of an OPEN that the process before this one has granted: the file is to be cut. `None` if
+/// it has granted nothing.
+fn finish_before(
+    run: &mut Run<'_, '_>,
+    client: &Arc<Client>,
+    reply: &mut ReplyBuffer,
+) -> Option<Result<(), NfsStat4>> {
+    let bytes = run.told_before()?;
+    let told = Told::decode(&bytes);
+    if let Some((added, file)) = told.granted {
+        if !run.has_grants() {
+            let id = file.stateid;
+            let granted = id.and_then(|id| run.nfs4.state.granted_before(client, id, added));
+            let Some(granted) = granted else {
+                run.forget_told();
+                return None;
+            };
+            run.is_granted(granted);
+            let delegated = told.delegation;
+            let delegated = delegated.and_then(|id| run.nfs4.state.delegated_before(client, id));
+            if let Some(delegated) = delegated {
+                run.is_granted(delegated);
+            }
+        }
+        run.set_current_place(file);
+    }
+    Some(changing::begin(run).and_then(|_change| {
+        cut(run)?;
+        reply.bytes.extend_from_slice(told.result);
+        Ok(())
+    }))
+}
+
+/// Which OPENs may ask again for what their owner has.
+fn repeats(run: &Run<'_, '_>, is_reclaim: bool) -> Repeats {
+    match run.minor_version {
+        _ if is_reclaim => Repeats::Reclaim,
+        // From minor version 1 on what a request has done is known by its slot.
+        0 => Repeats::AfterRestart,
+        _ => Repeats::None,
+    }
+}
+
+fn find_and_open(
     run: &mut Run<'_, '_>,
     arguments: &Open4Args<'_>,
     client: &Arc<Client>,
@@ -306,13 +376,6 @@ fn open(
 ) -> Result<(), NfsStat4> {
     let access = share_access(arguments.share_access, run.minor_version)?;
     let deny = share_deny(arguments.share_deny)?;
-    if let Some(told) = run.told_before() {
-        // It was opened, and is to be cut.
-        let _change = changing::begin(run)?;
-        cut(run)?;
-        reply.bytes.extend_from_slice(&told);
-        return Ok(());
-    }
     let wanted = delegations::wanted(arguments.share_access, access)?;
     let (is_reclaim, reclaimed) = match arguments.claim {
         OpenClaim4::Previous(kind) => (true, delegations::claimed(kind)?),
@@ -327,33 +390,45 @@ fn open(
         let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };
         may_open(call, target, access, is_reclaim || delegation.is_some())?;
     }
+    let file = file_key(target);
+    let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
+    let repeats = repeats(run, is_reclaim);
+    let refused = |error| reclaim::status_of(error, is_reclaim);
+    if opened.is_to_be_cut {
+        // What is denied anyhow must not have delegations recalled.
+        state.judge_open(client, &request, repeats).map_err(refused)?;
+    }
     let _change = if opened.is_to_be_cut { Some(changing::begin(run)?) } else { None };
     if opened.is_to_be_cut {
         // Before state is made, which must not be made twice: cutting may have to wait.
         changing::stored(run)?;
     }
-    let (_, target) = run.stored(NfsStat4::IsDir)?;
-    let file = file_key(target);
-    let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
     // State is not noted while a disk is waited for.
     let wanted = delegations::possible(run, wanted)?;
     run.begin_state();
-    let mut id = state.open(client, &request).map_err(|error| {
+    let mut granted = state.grant_open(client, &request, repeats).map_err(|error| {
         if error == StateError::Recalling {
             run.call.awaits_recall(&file);
         }
-        reclaim::status_of(error, is_reclaim)
+        refused(error)
     })?;
-    run.progress.has_made_state = true;
     let mut flags = RESULT_LOCKTYPE_POSIX;
-    if let Some(owner) = owner.filter(|owner| state.opened(owner, &id)) {
+    if let Some(owner) = owner.filter(|owner| state.opened(owner, &granted.id())) {
         if is_reclaim {
             // It was confirmed before (RFC 7530 §9.1.11).
-            id = state.confirm_open(owner, &id, &file).or_status()?;
+            match state.confirm_open(owner, &granted.id(), &file) {
+                Ok(id) => granted.follow(id),
+                Err(error) => {
+                    state.take_back(granted);
+                    return Err(status_of_state(error));
+                }
+            }
         } else {
             flags |= RESULT_CONFIRM;
         }
     }
+    let (id, added) = (granted.id(), granted.added());
+    run.is_granted(granted);
     // Who is told so asks seldom by itself.
     if client.has_callback_path() {
         flags |= RESULT_MAY_NOTIFY_LOCK;
@@ -375,7 +450,13 @@ fn open(
     set.encode(&mut w);
     delegated.encode(&mut w);
     if opened.is_to_be_cut {
-        run.end_state(told_at, reply);
+        let delegation = match &delegated {
+            OpenDelegation4::Read { stateid, .. } | OpenDelegation4::Write { stateid, .. } => {
+                Some(stateids::of_wire(stateid))
+            }
+            _ => None,
+        };
+        run.end_state((added, delegation), told_at, reply);
         cut(run)?;
     }
     Ok(())
@@ -490,7 +571,8 @@ fn downgrade(
     let (_, target) = run.stored(NfsStat4::BadStateId)?;
     let file = file_key(target);
     run.begin_state();
-    let id = state.downgrade(client, id, &file, access, deny).or_status()?;
+    let granted = run.progress.grants.all();
+    let id = state.downgrade_granted(client, id, &file, (access, deny), &granted).or_status()?;
     run.progress.has_made_state = true;
     run.progress.current.stateid = Some(id);
     stateids::encode(&mut Writer::new(&mut reply.bytes), &id);

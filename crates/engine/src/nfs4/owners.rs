@@ -16,7 +16,8 @@ use crate::reply_cache::digest_of;
 pub(super) fn request(operation: Op4, seqid: u32, arguments: &impl Encode) -> OwnerRequest {
     let mut bytes = Vec::new();
     arguments.encode(&mut Writer::new(&mut bytes));
-    OwnerRequest { seqid, operation: operation as u32, digest: digest_of(&bytes) }
+    let (operation, digest, earlier_digest) = (operation as u32, digest_of(&bytes), None);
+    OwnerRequest { seqid, operation, digest, earlier_digest }
 }
 
 /// As [`request`], of an operation that acts on the current object, which its arguments do not name: with
@@ -37,7 +38,9 @@ pub(super) fn request_here(
         Some(Object::Node(key)) => bytes.extend_from_slice(&key.0),
         None => {}
     }
-    OwnerRequest { digest: digest_of(&bytes), ..request }
+    // A reply that was kept before the object counted is still that of its request.
+    let earlier_digest = Some(request.digest);
+    OwnerRequest { digest: digest_of(&bytes), earlier_digest, ..request }
 }
 
 /// Whether an operation that ended so has used its sequence id (§9.1.7).
@@ -83,7 +86,8 @@ pub(super) fn in_sequence(
                 _ => None,
             };
             let result = reply.bytes.get(start..).unwrap_or(&[]).into();
-            owner.finish(OwnerReply { status: NfsStat4::Ok as u32, result, object });
+            let answered = owner.finish(OwnerReply { status: NfsStat4::Ok as u32, result, object });
+            run.progress.grants.answered(run.progress.done, answered);
         }
         Err(status) if run.is_to_wait(status) => run.progress.owner = Some(owner),
         Err(status) if uses_sequence(status) => {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use steadfast_state::{
-    FileKey, Host, HostInUse, LockKind, LockRange, NlmError, NlmHolder, NlmLock, NlmOwner,
+    FileKey, Host, HostInUse, LockKind, LockRange, NlmError, NlmHolder, NlmLock, NlmOwner, NlmTaken,
 };
 use steadfast_vfs::{AccessMask, FileKind, FsError};
 use steadfast_wire::nlm::{NlmStat, v1, v4};
@@ -112,8 +112,8 @@ pub(super) fn judge_grace(call: &Call<'_>, is_reclaim: bool) -> Result<(), Refus
     if may { Ok(()) } else { Err(Refused::Later) }
 }
 
-/// Has it made stable who lost what the host got, before the host is told. If that cannot be done, the
-/// host asks again, and gets it again.
+/// Has it made stable who lost what the host got, before the host is told. If that cannot be done, it is taken
+/// back, and the host asks again.
 pub(super) fn keep_records(call: &mut Call<'_>) -> Result<(), Refused> {
     if call.keep_records() { Ok(()) } else { Err(Refused::Later) }
 }
@@ -281,6 +281,8 @@ fn lock(
     let (place, range) = (Place::from(&target), range(lock));
     let request = NlmLock { file: place.file, owner: &owner, range, kind, waits: note.as_ref() };
     let state = &call.shared.state;
+    let taken = NlmTaken::Lock(&owner, range);
+    let before = state.nlm_before(&host, &place.file, &taken)?;
     let locked = call.shared.lock_for_all(&place, range, kind, || state.nlm_lock(&host, &request));
     let locked = match locked {
         Ok(locked) => locked,
@@ -290,7 +292,10 @@ fn lock(
     };
     drop(in_use);
     match locked {
-        Ok(()) => keep_records(call).map(|()| NlmStat::Granted),
+        Ok(()) => keep_records(call).map(|()| NlmStat::Granted).inspect_err(|_| {
+            // A host that does not ask again would hold it until it restarts.
+            let _ = state.nlm_take_back(&host, &place.file, &taken, &before);
+        }),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),
         Err(NlmError::Blocked) => Ok(NlmStat::Blocked),
         Err(NlmError::Crowded) => Err(Refused::Later),

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use steadfast_state::{LockKind, ShareAccess, ShareDeny};
+use steadfast_state::{LockKind, NlmTaken, ShareAccess, ShareDeny};
 use steadfast_wire::nlm::{self, NlmStat, v4};
 use steadfast_xdr::{Encode, Writer};
 
@@ -65,8 +65,13 @@ fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), Refus
     let host = host(call, arguments.caller_name)?;
     let _in_use = record(call, &host)?;
     let (state, deny) = (&call.shared.state, deny(arguments.mode));
+    let taken = NlmTaken::Share(arguments.oh);
+    let before = state.nlm_before(&host, &file, &taken)?;
     state.nlm_share(&host, &file, arguments.oh, access, deny)?;
-    keep_records(call)
+    keep_records(call).inspect_err(|_| {
+        // A host that does not ask again would hold it until it restarts.
+        let _ = state.nlm_take_back(&host, &file, &taken, &before);
+    })
 }
 
 fn unshare(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), Refused> {

@@ -93,7 +93,12 @@ impl Bench {
 
     /// Another process of the same server, after this one was killed.
     pub(crate) fn restarted(&self) -> Self {
-        let next = Self::over(Arc::clone(&self.storage), self.image());
+        self.restarted_with(self.image())
+    }
+
+    /// The same, if this one had kept so much of the state.
+    pub(crate) fn restarted_with(&self, image: StateImage) -> Self {
+        let next = Self::over(Arc::clone(&self.storage), image);
         next.next_xid.set(self.next_xid.get());
         next
     }

@@ -137,7 +137,7 @@ fn set_mode(ops: Ops) -> Ops {
 }
 
 /// The sequence id of the stateid that the operation tells whose result begins there.
-fn seqid(result: &Result4, op: Op4) -> u32 {
+pub(crate) fn seqid(result: &Result4, op: Op4) -> u32 {
     let head = [op as u32, 0].map(u32::to_be_bytes).concat();
     let at = result.bytes.windows(8).position(|it| it == head).unwrap();
     Reader::new(&result.bytes[at + 8..]).u32().unwrap()
@@ -381,7 +381,7 @@ fn what_was_done_behind_a_long_reply_is_not_done_again() {
 }
 
 /// Executes a message while its storage hangs.
-fn while_it_hangs(
+pub(crate) fn while_it_hangs(
     bench: &Bench,
     now_ms: u64,
     message: &[u8],

@@ -10,4 +10,5 @@ mod positions;
 mod promises;
 mod restart;
 mod slots;
+mod taken_back;
 mod waiting;

@@ -146,6 +146,37 @@ fn clients_go_when_they_have_nothing() {
     other.run(&Ops::at(&[])).succeeds();
 }
 
+fn destroy_session(sessionid: [u8; 16]) -> Ops {
+    Ops::new().op(Op4::DestroySession, &DestroySession4Args { sessionid })
+}
+
+#[test]
+fn a_client_destroys_another_session_of_its_own_from_within_one() {
+    let server = Server::new();
+    let client = Client::new(&server, b"c", sender(1));
+    let (id, sequence) = exchange(&server, b"c", &client.from);
+    assert_eq!(id, client.id);
+    let mut made = create(&server, &client.from, &create_session(id, sequence)).succeeds();
+    made.ok(Op4::CreateSession);
+    let second = made.take(|r| r.array().unwrap());
+    // It need not be the last operation, and what follows it is executed.
+    let ops = destroy_session(second).bare(Op4::PutRootFh).bare(Op4::GetFh);
+    let message = client.next(true, &ops);
+    let said = Reply::read(&server.send(&client.from, &message).unwrap()).succeeds();
+    assert_eq!(said.count, 4);
+    let again = Reply::read(&server.send(&client.from, &message).unwrap());
+    assert_eq!(again, said, "a retransmission gets the same");
+    client.run(&destroy_session(second)).fails(Op4::DestroySession, NfsStat4::BadSession);
+    // Its own must be.
+    let own = destroy_session(client.session);
+    let behind = own.clone().bare(Op4::PutRootFh);
+    client.run(&behind).fails(Op4::DestroySession, NfsStat4::NotOnlyOp);
+    client.run(&own).succeeds();
+    let message = client.next(false, &Ops::new().bare(Op4::PutRootFh));
+    let gone = Reply::read(&server.send(&client.from, &message).unwrap());
+    gone.fails(Op4::Sequence, NfsStat4::BadSession);
+}
+
 #[test]
 fn connections_are_bound_to_sessions_that_are() {
     let server = Server::new();

@@ -6,7 +6,7 @@ use steadfast_engine::{Delegations, Export, ReplyBuffer, StateImage, StateKeeper
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, CallbackCompoundHead4, CallbackOp4, CallbackRecall4Args, CallbackSec4,
     CallbackSequence4Args, CallbackSequence4Result, Close4Args, CreateSession4Args,
-    DelegReturn4Args, FreeStateId4Args, GetAttr4Args, Link4Args, NfsStat4, Op4, Open4Args,
+    DelegReturn4Args, Fattr4, FreeStateId4Args, GetAttr4Args, Link4Args, NfsStat4, Op4, Open4Args,
     Open4Result, OpenClaim4, OpenDelegation4, OpenHow4, Read4Args, ReclaimComplete4Args,
     Remove4Args, Rename4Args, StateId4, TestStateId4Args,
 };
@@ -20,6 +20,7 @@ use crate::harness::{
     Client, Host, Sender, Server, create_session, everything, exchange, export, rule, sender, share,
 };
 use crate::reclaim::{Machine, reclaiming};
+use crate::taking_back::without_flush;
 
 const READ: u32 = 1;
 const BOTH: u32 = 3;
@@ -261,6 +262,60 @@ fn a_delegation_is_recalled_returned_and_the_other_goes_on() {
     assert_eq!((bench.recalls(), flags(&one)), (vec![], 0));
     let counts = bench.server.engine.statistics().delegations;
     assert_eq!((counts.granted_write, counts.recalled, counts.returned), (1, 1, 1));
+}
+
+/// OPEN of a name, by which the file is made or cut.
+fn open_cut(name: &[u8], share_access: u32) -> Ops {
+    let attrmask = Bitmap4::of(&[Attribute4::Size]);
+    let arguments = Open4Args {
+        seqid: 0,
+        share_access,
+        share_deny: 0,
+        clientid: 0,
+        owner: b"o",
+        openhow: OpenHow4::Unchecked(Fattr4 { attrmask, attr_vals: &[0; 8] }),
+        claim: OpenClaim4::Null(name),
+    };
+    Ops::new().op(Op4::Open, &arguments)
+}
+
+#[test]
+fn an_open_that_failed_delegates_nothing() {
+    let bench = Bench::new();
+    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
+    let message = one.next(false, &Ops::put(&bench.root).then(&open_cut(b"new", BOTH)));
+    without_flush(&bench.server, &one.from, &message).fails(Op4::Open, NfsStat4::Io);
+    let counts = bench.server.engine.statistics().delegations;
+    assert_eq!(counts.granted_write, 1, "it had been granted");
+    let file = one.handle(&[b"a", b"new"]);
+    open(&two, &file, BOTH, OpenClaim4::Fh).unwrap();
+    bench.tick(SECOND);
+    assert_eq!(bench.recalls(), []);
+}
+
+#[test]
+fn an_open_that_is_denied_anyhow_recalls_nothing() {
+    let bench = Bench::new();
+    let clients = [b"1", b"2", b"3"].map(|owner| bench.client(owner, u64::from(owner[0])));
+    let [holder, denies, writes] = &clients;
+    delegated(holder, &bench.file, READ);
+    let deny_write = Open4Args {
+        seqid: 0,
+        share_access: READ,
+        share_deny: 2,
+        clientid: 0,
+        owner: b"o",
+        openhow: OpenHow4::NoCreate,
+        claim: OpenClaim4::Fh,
+    };
+    denies.run(&Ops::put(&bench.file).op(Op4::Open, &deny_write)).succeeds();
+    let plain = Ops::put(&bench.file).then(&open_ops(BOTH, OpenClaim4::Fh));
+    for ops in [plain, Ops::put(&bench.root).then(&open_cut(b"f", BOTH))] {
+        writes.run(&ops).fails(Op4::Open, NfsStat4::ShareDenied);
+    }
+    bench.tick(SECOND);
+    assert_eq!(bench.recalls(), []);
+    assert_eq!(bench.server.engine.statistics().delegations.recalled, 0);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod opens;
 mod positions;
 mod reclaim;
 mod slots;
+mod taking_back;
 mod v40;
 mod v40_owners;
 mod wild;

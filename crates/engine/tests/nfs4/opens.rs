@@ -1,5 +1,9 @@
 //! OPEN, CLOSE, `OPEN_DOWNGRADE`, and stateids.
 
+use std::sync::Arc;
+
+use steadfast_engine::Export;
+use steadfast_shares::Rights;
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, ChannelAttributes4, Close4Args, Commit4Args, Fattr4, FreeStateId4Args,
@@ -8,10 +12,12 @@ use steadfast_wire::nfs4::{
 };
 
 use crate::compounds::{Ops, Reply, stateid};
-use crate::harness::{Client, Server, channel, sender};
+use crate::harness::{Client, Server, channel, everything, export, rule, sender, share};
 
 const ANONYMOUS: StateId4 = StateId4 { seqid: 0, other: [0; 12] };
 const BYPASS: StateId4 = StateId4 { seqid: u32::MAX, other: [0xff; 12] };
+/// Of making something in the pseudo root, a share for reading, a share for changes.
+const NEW: [NfsStat4; 3] = [NfsStat4::RoFs, NfsStat4::RoFs, NfsStat4::Ok];
 const CURRENT: StateId4 = StateId4 { seqid: 1, other: [0; 12] };
 
 fn arguments<'a>(owner: &'a [u8], access: u32, deny: u32, claim: OpenClaim4<'a>) -> Open4Args<'a> {
@@ -198,6 +204,40 @@ fn only_files_are_opened_and_read() {
     let ops = Ops::put(&root).then(&open(b"secret", b"x", 1, 0));
     user.run(&ops).fails(Op4::Open, NfsStat4::Access);
     client.run(&Ops::at(&[]).then(&open(b"a", b"x", 1, 0))).fails(Op4::Open, NfsStat4::IsDir);
+}
+
+/// A name that is there is told before anything that keeps a file from being made: in the pseudo root, in a share
+/// for reading, and elsewhere.
+#[test]
+fn what_is_there_is_told_alike_everywhere() {
+    let read_only = Rights { is_read_only: true, ..everything() };
+    let writable = export(share(1, "/a", vec![rule("127.0.0.0", everything())]));
+    let read_only = Arc::new(share(2, "/ro", vec![rule("127.0.0.0", read_only)]));
+    let read_only = Export { share: read_only, storage: Arc::clone(&writable.storage) };
+    let server = Server::of(vec![writable, read_only]);
+    let client = Client::new(&server, b"c", sender(1));
+    let root = client.handle(&[b"a"]);
+    server.make_directory(&root, b"a");
+    let nothing = Fattr4 { attrmask: Bitmap4::EMPTY, attr_vals: &[] };
+    let places: [&[&[u8]]; 3] = [&[], &[b"ro"], &[b"a"]];
+    let rows = [
+        (OpenHow4::NoCreate, NfsStat4::IsDir, [NfsStat4::NoEnt; 3]),
+        (OpenHow4::Unchecked(nothing), NfsStat4::IsDir, NEW),
+        (OpenHow4::Guarded(nothing), NfsStat4::Exist, NEW),
+        (OpenHow4::Exclusive([1; 8]), NfsStat4::Exist, NEW),
+        (OpenHow4::Exclusive41([2; 8], nothing), NfsStat4::Exist, NEW),
+    ];
+    for (number, (openhow, of_old, of_new)) in (0..).zip(rows) {
+        let new = [b'n', b'0' + number];
+        for (names, of_new) in places.into_iter().zip(of_new) {
+            for (name, status) in [(&b"a"[..], of_old), (&new, of_new)] {
+                let claim = OpenClaim4::Null(name);
+                let arguments = Open4Args { openhow, ..arguments(b"x", 1, 0, claim) };
+                let said = client.run(&Ops::at(names).op(Op4::Open, &arguments));
+                assert_eq!(said.status, status as u32, "{openhow:?} of {name:?} in {names:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -76,21 +76,24 @@ fn an_open_in_another_directory_is_no_repetition() {
     let root = client.handle(&[b"a"]);
     server.make_file(&root, b"f", 0o644);
     let link = server.make_symlink(&root, b"l");
-    let open = |dir: &[u8]| {
-        client.run(&Ops::put(dir).op(Op4::Open, &open_arguments(client.id, b"o", 5, b"f")))
+    let open = |dir: &[u8], seqid| {
+        client.run(&Ops::put(dir).op(Op4::Open, &open_arguments(client.id, b"o", seqid, b"f")))
     };
     // A client that follows the link does not know that this has used the sequence id.
     for _again in 0..2 {
-        open(&link).fails(Op4::Open, NfsStat4::SymLink);
+        open(&link, 5).fails(Op4::Open, NfsStat4::SymLink);
     }
-    let (first, flags) = opened(open(&root));
+    let (first, flags) = opened(open(&root, 5));
     assert_eq!((first.seqid, flags), (1, 6));
-    assert_eq!(opened(open(&root)).0, first);
+    assert_eq!(opened(open(&root, 5)).0, first);
     let file = client.handle(&[b"a", b"f"]);
     let confirmed = client.run(&Ops::put(&file).then(&confirm_open(first, 6)));
     second(confirmed, Op4::OpenConfirm);
-    // A known owner goes on with the next one.
-    open(&link).fails(Op4::Open, NfsStat4::BadSeqId);
+    // A known owner has to go on with the next one.
+    let (again, _) = opened(open(&root, 7));
+    assert_eq!(opened(open(&root, 7)).0, again);
+    open(&link, 7).fails(Op4::Open, NfsStat4::BadSeqId);
+    open(&link, 8).fails(Op4::Open, NfsStat4::SymLink);
 }
 
 #[test]
@@ -323,11 +326,13 @@ fn owners_without_opens_are_forgotten_after_a_lease() {
     server.now_ms.set(80_000);
     server.engine.tick(80_000);
     client.run(&open(100)).fails(Op4::Open, NfsStat4::BadSeqId);
+    // The CLOSE is known for as long as its owner is.
+    client.run(&closing).succeeds();
     server.now_ms.set(100_000);
     server.engine.tick(100_000);
+    client.run(&closing).fails(Op4::Close, NfsStat4::BadStateId);
     let (_, flags) = opened(client.run(&open(100)));
     assert_eq!(flags, 6, "it is new again");
-    client.run(&closing).fails(Op4::Close, NfsStat4::BadStateId);
 }
 
 /// Whatever stands in a COMPOUND of minor version 0, nobody panics, and what comes after it is served.

@@ -48,6 +48,7 @@ impl FileLocks {
         let before = self.ranges.held_by(owner, span);
         let growth = self.ranges.growth_of_set(owner, span, kind, open);
         self.set(owner, span, kind, open);
+        self.count_grant(owner);
         if let Some(host) = owner.client.host() {
             host.add_ranges(growth);
         }

@@ -289,7 +289,8 @@ impl<'a> Take<'a> {
             None
         };
         let reply = OwnerReply { status, result, object };
-        Ok(Some((OwnerRequest { seqid, operation, digest }, reply)))
+        let earlier_digest = None;
+        Ok(Some((OwnerRequest { seqid, operation, digest, earlier_digest }, reply)))
     }
 
     pub(super) fn created(&mut self) -> Result<Option<CreatedSession>, ImageError> {

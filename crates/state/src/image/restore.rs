@@ -215,6 +215,7 @@ impl State {
                 seqid: open.seqid,
                 share: open.share,
                 asked: AskedShares(open.asked),
+                is_of_before: true,
             };
             opens.restore(*number, &open.owner, &record);
             self.files.restore(client, *number, &open.file, open.share);

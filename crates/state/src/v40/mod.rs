@@ -50,12 +50,45 @@ impl OwnerInUse {
     }
 
     /// The operation has ended and used its sequence id: this is what its repetition gets.
-    pub fn finish(mut self, reply: OwnerReply) {
-        let Some(name) = self.name.take() else { return };
-        let now_ms = self.client.now_ms();
+    pub fn finish(mut self, reply: OwnerReply) -> OwnerAnswered {
+        let (client, request) = (Arc::clone(&self.client), self.request);
+        let name = self.name.take();
+        if let Some(name) = &name {
+            let now_ms = client.now_ms();
+            let mut owners = client.owners.lock();
+            owners.finish(name, &request, reply, now_ms);
+            owners.note(&client, name);
+        }
+        OwnerAnswered { client, name, request }
+    }
+}
+
+/// An operation of an owner that was answered.
+#[derive(Debug)]
+pub struct OwnerAnswered {
+    client: Arc<Client>,
+    name: Option<OwnerName>,
+    request: OwnerRequest,
+}
+
+impl OwnerAnswered {
+    /// It has failed after all, before its client was answered: its repetition gets this.
+    pub fn answer_otherwise(&self, reply: OwnerReply) {
+        let Some(name) = &self.name else { return };
         let mut owners = self.client.owners.lock();
-        owners.finish(&name, &self.request, reply, now_ms);
-        owners.note(&self.client, &name);
+        if owners.answer_otherwise(name, &self.request, reply) {
+            owners.note(&self.client, name);
+        }
+    }
+
+    /// It counts as not executed: its client is told nothing of it, and sends it again, or another one, by the
+    /// same sequence id.
+    pub fn unuse(&self) {
+        let Some(name) = &self.name else { return };
+        let mut owners = self.client.owners.lock();
+        if owners.unuse(name, &self.request) {
+            owners.note(&self.client, name);
+        }
     }
 }
 
@@ -379,11 +412,7 @@ impl State {
 
     fn close_number(&self, client: &Client, opens: &mut ClientOpens, number: OpenNumber) {
         let Some(file) = opens.get(number).map(|record| record.file) else { return };
-        self.release_locks(client, opens, number, &file);
-        if opens.remove(number).is_some() {
-            self.files.release(number, &file);
-            self.opens.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.end_open(client, opens, number, &file);
     }
 }
 

@@ -249,6 +249,30 @@ impl Owners {
         true
     }
 
+    /// What an owner has opened is taken back: if it was to be confirmed, that is no more.
+    pub(crate) fn taken_back(&mut self, client: &Client, number: OpenNumber) {
+        let Some(name) = self.unconfirmed.remove(&number) else { return };
+        if let Some(owner) = self.open.get_mut(&name) {
+            owner.unconfirmed = None;
+        }
+        self.note(client, &OwnerName::Open(name));
+    }
+
+    /// The last request of an owner has failed after all. Whether it was this one.
+    pub(super) fn answer_otherwise(
+        &mut self,
+        name: &OwnerName,
+        request: &OwnerRequest,
+        reply: OwnerReply,
+    ) -> bool {
+        self.sequence_mut(name).is_some_and(|sequence| sequence.answer_otherwise(request, reply))
+    }
+
+    /// The last request of an owner was not executed after all. Whether it was this one.
+    pub(super) fn unuse(&mut self, name: &OwnerName, request: &OwnerRequest) -> bool {
+        self.sequence_mut(name).is_some_and(|sequence| sequence.unuse(request))
+    }
+
     /// An owner is confirmed.
     pub(super) fn confirmed(&mut self, name: &OwnerName) {
         let OwnerName::Open(name) = name else { return };
@@ -296,7 +320,7 @@ impl Owners {
         }
     }
 
-    pub(super) fn forget_locker(&mut self, name: &[u8]) {
+    pub(crate) fn forget_locker(&mut self, name: &[u8]) {
         self.lock.remove(name);
     }
 
@@ -329,7 +353,7 @@ impl Owners {
     }
 
     /// Forgets the lock-owners that have no lock stateids.
-    pub(super) fn forget_lockers(&mut self, has_locks: impl Fn(&[u8]) -> bool) {
+    pub(crate) fn forget_lockers(&mut self, has_locks: impl Fn(&[u8]) -> bool) {
         self.lock.retain(|name, sequence| sequence.is_busy() || has_locks(name));
     }
 

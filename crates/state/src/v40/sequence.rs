@@ -14,6 +14,17 @@ pub struct OwnerRequest {
     pub operation: u32,
     /// Tells its arguments from others.
     pub digest: u64,
+    /// What told them in earlier versions, if that was otherwise: the process before this one may have kept its
+    /// reply by that. It is not kept itself.
+    pub earlier_digest: Option<u64>,
+}
+
+impl OwnerRequest {
+    /// Whether it is the one again of which a reply is kept.
+    fn is_again(&self, kept: &Self) -> bool {
+        (self.seqid, self.operation) == (kept.seqid, kept.operation)
+            && (self.digest == kept.digest || self.earlier_digest == Some(kept.digest))
+    }
 }
 
 /// What an operation was answered, for its repetition.
@@ -74,7 +85,7 @@ impl Sequence {
         if self.is_busy {
             return Err(StateError::OwnerBusy);
         }
-        if let Some((last, reply)) = self.last.as_ref().filter(|(last, _)| last == request) {
+        if let Some((last, reply)) = self.last.as_ref().filter(|(last, _)| request.is_again(last)) {
             debug_assert_eq!(last.seqid, self.seqid, "what is kept is the last");
             return Ok(Judged::Again(reply.clone()));
         }
@@ -93,6 +104,25 @@ impl Sequence {
     /// The request that was begun is answered, and has used its sequence id.
     pub(super) fn finish(&mut self, request: &OwnerRequest, reply: OwnerReply) {
         *self = Self { seqid: request.seqid, last: Some((*request, reply)), is_busy: false };
+    }
+
+    /// The last request gets another reply, if it is this one.
+    pub(super) fn answer_otherwise(&mut self, request: &OwnerRequest, reply: OwnerReply) -> bool {
+        match &mut self.last {
+            Some((last, kept)) if request.is_again(last) => *kept = reply,
+            _ => return false,
+        }
+        true
+    }
+
+    /// The last request, if it is this one, has not used its sequence id after all: it may come again.
+    pub(super) fn unuse(&mut self, request: &OwnerRequest) -> bool {
+        let is_last = self.last.as_ref().is_none_or(|(last, _)| request.is_again(last));
+        if self.is_busy || self.seqid != request.seqid || !is_last {
+            return false;
+        }
+        *self = Self::at(request.seqid.wrapping_sub(1));
+        true
     }
 
     /// It has not used its sequence id.

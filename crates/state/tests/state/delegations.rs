@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{BOTH, DENY_NONE, DENY_READ, LEASE_MS, READ, WRITE, address, file, session};
+use crate::common::{
+    BOTH, DENY_NONE, DENY_READ, DENY_WRITE, LEASE_MS, READ, WRITE, address, file, session,
+};
 use proptest::prelude::*;
 use steadfast_state::{
     CallbackTarget, Client, Delegate, DelegationKind, Delegations, Effect, Held, LockKind,
@@ -278,6 +280,30 @@ fn what_is_not_returned_in_time_is_revoked_and_the_client_is_told() {
 }
 
 #[test]
+fn one_that_is_taken_back_after_it_was_revoked_is_told_to_nobody() {
+    let state = state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (kind, is_reclaim) = (DelegationKind::Write, false);
+    let request = Delegate { file: file(1), kind, handle: b"handle", is_reclaim };
+    let granted = state.grant_delegation(0, one.client(), &request).expect("alone");
+    let id = granted.id();
+    assert_eq!(open(&state, two.client(), READ, DENY_NONE), Err(StateError::Recalling));
+    state.recall_is_sent(0, &file(1), &id);
+    state.recall_is_answered(&file(1), &id);
+    let mut flags = Vec::new();
+    for (sequence, now_ms) in [(1, LEASE_MS / 2), (2, LEASE_MS), (3, LEASE_MS + 1)] {
+        flags.push(status_flags(&one, now_ms, sequence));
+        state.tick(now_ms);
+    }
+    assert_eq!(state.test(one.client(), &id), Err(StateError::DelegationRevoked));
+    flags.push(status_flags(&one, LEASE_MS + 2, 4));
+    state.take_back(granted);
+    assert_eq!(state.test(one.client(), &id), Err(StateError::BadStateId));
+    flags.push(status_flags(&one, LEASE_MS + 3, 5));
+    assert_eq!(flags, [0, 0, 0, REVOKED, 0]);
+}
+
+#[test]
 fn a_holder_that_is_silent_for_a_lease_loses_all_at_once() {
     let state = state();
     let (one, two) = (client(&state, "a"), client(&state, "b"));
@@ -300,6 +326,18 @@ fn a_holder_that_is_silent_for_a_lease_loses_all_at_once() {
     assert!(state.client(holder.id()).is_none());
     assert_eq!(effects(&state).1, 1);
     assert!(open(&state, other, BOTH, DENY_NONE).is_ok());
+}
+
+#[test]
+fn a_share_of_a_host_that_is_denied_recalls_nothing() {
+    let state = state();
+    let (holder, other) = (client(&state, "a"), client(&state, "b"));
+    delegate(&state, 1, holder.client(), DelegationKind::Read).expect("granted");
+    open(&state, other.client(), READ, DENY_WRITE).expect("it disturbs no reading");
+    let host = state.host(0, b"host", address()).expect("host");
+    let denied = state.nlm_share(&host, &file(1), b"o", BOTH, DENY_NONE);
+    assert_eq!(denied, Err(StateError::ShareDenied));
+    assert_eq!(effects(&state), (vec![], 0));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -352,6 +390,13 @@ proptest! {
             for client in &clients {
                 client.renew(now_ms);
             }
+            // What is denied anyhow has nothing recalled.
+            let opened_all = models.map(|model| model.open);
+            let is_denied = |access: ShareAccess, deny: ShareDeny| {
+                opened_all.iter().flatten().any(|(by_access, by_deny)| {
+                    access.bits() & by_deny.bits() != 0 || by_access.bits() & deny.bits() != 0
+                })
+            };
             // Of others, by what conflicts; those are recalled from then on.
             let mut recall = |by: Option<usize>, conflicts: &dyn Fn(DelegationKind) -> bool| {
                 let mut is_recalling = false;
@@ -368,9 +413,12 @@ proptest! {
                 What::Open { client, access, deny } => {
                     let access = ShareAccess::from_bits_truncate(access);
                     let deny = ShareDeny::from_bits_truncate(deny);
-                    let is_recalling = recall(Some(client), &|kind| conflicts(kind, access, deny));
+                    let is_denied = is_denied(access, deny);
+                    let is_recalling = !is_denied
+                        && recall(Some(client), &|kind| conflicts(kind, access, deny));
                     let opened = open(&state, &clients[client], access, deny);
                     assert_eq!(opened == Err(StateError::Recalling), is_recalling);
+                    assert_eq!(opened == Err(StateError::ShareDenied), is_denied);
                     if let Ok(id) = opened {
                         opens[client] = Some(id);
                         let own = &mut models[client].open;

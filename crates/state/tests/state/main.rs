@@ -16,5 +16,7 @@ mod lock_waiters;
 mod locks;
 mod nlm;
 mod opens;
+mod opens_model;
 mod slots;
+mod taking_back;
 mod v40;

@@ -12,7 +12,7 @@ use crate::local::Shown;
 use proptest::prelude::*;
 use steadfast_state::{
     Client, ClientId, Effect, Host, Lock, LockBy, LockError, LockKind, LockRange, NlmError,
-    NlmLock, NlmOwner, Open, Sequenced, State, StateError, StateId,
+    NlmLock, NlmOwner, NlmTaken, Open, Sequenced, State, StateError, StateId,
 };
 
 const ALL: LockRange = LockRange { offset: 0, length: u64::MAX };
@@ -260,6 +260,36 @@ fn reservations_are_opens_that_others_meet() {
     state.nlm_unshare(&one, &file(1), b"a");
     state.nlm_unshare(&one, &file(1), b"a");
     assert_eq!(state.opens(), 1);
+}
+
+#[test]
+fn what_a_host_was_told_it_has_stays_when_an_earlier_request_fails() {
+    let state = state();
+    let host = host(&state, 1);
+    let file = file(1);
+    for is_overtaken in [true, false] {
+        let share = NlmTaken::Share(b"o");
+        let before = state.nlm_before(&host, &file, &share).expect("its own");
+        for _ in 0..=u32::from(is_overtaken) {
+            state.nlm_share(&host, &file, b"o", READ, DENY_READ).expect("free");
+        }
+        state.nlm_take_back(&host, &file, &share, &before).expect("its own");
+        assert_eq!(state.opens(), u32::from(is_overtaken), "a share");
+        state.nlm_unshare(&host, &file, b"o");
+
+        let owner = owner(1);
+        let lock = NlmTaken::Lock(&owner, range(0, 10));
+        let before = state.nlm_before(&host, &file, &lock).expect("its own");
+        let locked = ask(&state, &host, 1, LockKind::Write, range(0, 10), false);
+        assert_eq!(locked, Ok(()));
+        if is_overtaken {
+            let locked = ask(&state, &host, 1, LockKind::Write, range(0, 5), false);
+            assert_eq!(locked, Ok(()));
+        }
+        state.nlm_take_back(&host, &file, &lock, &before).expect("its own");
+        assert_eq!(state.locks(&file).len(), usize::from(is_overtaken), "a lock");
+        unlock(&state, &host, 1, range(0, 10));
+    }
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn stateids_of_another_instance_are_stale() {
 }
 
 fn request(seqid: u32, digest: u64) -> OwnerRequest {
-    OwnerRequest { seqid, operation: 18, digest }
+    OwnerRequest { seqid, operation: 18, digest, earlier_digest: None }
 }
 
 fn reply(status: u32) -> OwnerReply {
@@ -398,7 +398,8 @@ proptest! {
                 Step::Close { off, end } => (off, 4, 0, end),
             };
             let seqid = model.seqid.wrapping_add(1).wrapping_add_signed(off.into());
-            let request = OwnerRequest { seqid, operation, digest };
+            let earlier_digest = None;
+            let request = OwnerRequest { seqid, operation, digest, earlier_digest };
             let target = model.open.or(model.closed);
             let is_again = model.last.as_ref().is_some_and(|(last, _)| *last == request);
             let is_next = seqid == model.seqid.wrapping_add(1);

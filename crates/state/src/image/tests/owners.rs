@@ -23,7 +23,13 @@ fn an_owners_sequence_goes_on_after_a_restart() {
     let set = state.set_client(1, &request).expect("set");
     state.confirm_set_client(1, set.client, set.confirm, &principal()).expect("confirmed");
     let client = state.set_client_of(1, set.client).expect("confirmed");
-    let of = |seqid| OwnerRequest { seqid, operation: 18, digest: 9 };
+    let of_digest = |seqid, digest, earlier_digest| OwnerRequest {
+        seqid,
+        operation: 18,
+        digest,
+        earlier_digest,
+    };
+    let of = |seqid| of_digest(seqid, 9, None);
     let Ok(OwnerBegun::New(owner)) = state.begin_open(&client, b"o", &of(5)) else {
         panic!("not new")
     };
@@ -48,6 +54,11 @@ fn an_owners_sequence_goes_on_after_a_restart() {
     let client = state.set_client_of(1, set.client).expect("goes on");
     assert!(matches!(
         state.begin_open(&client, b"o", &of(5)),
+        Ok(OwnerBegun::Again(again)) if again == reply
+    ));
+    // Its version has told requests apart by something else.
+    assert!(matches!(
+        state.begin_open(&client, b"o", &of_digest(5, 77, Some(9))),
         Ok(OwnerBegun::Again(again)) if again == reply
     ));
     assert_eq!(state.require_usable(&client, &opened), Err(StateError::BadStateId));
