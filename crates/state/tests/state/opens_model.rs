@@ -132,6 +132,8 @@ struct Both {
     opens: Vec<Listed>,
     /// OPENs that may still be taken back: what each asked for, and the seqid before it, or 0.
     held: Vec<(Granted, (ShareAccess, ShareDeny), u32)>,
+    /// Stateids of OPENs that failed when others had followed them, with the seqids before them.
+    failed: Vec<(StateId, u32)>,
     /// All stateids that there ever were.
     ids: Vec<StateId>,
 }
@@ -149,6 +151,7 @@ impl Both {
             is_gone: vec![false; CLIENTS],
             opens: Vec::new(),
             held: Vec::new(),
+            failed: Vec::new(),
             ids: Vec::new(),
         }
     }
@@ -255,6 +258,7 @@ impl Both {
         let id = found.map_err(|error| TestCaseError::fail(error.to_string()))?;
         if let Some(open) = self.opens.iter_mut().find(is_own) {
             prop_assert_eq!(id, StateId { seqid: open.id.seqid + 1, ..open.id });
+            self.failed.retain(|(failed, _)| *failed != id);
             open.asked.push(share);
             self.held.extend(granted.map(|granted| (granted, share, open.id.seqid)));
             open.id = id;
@@ -282,8 +286,12 @@ impl Both {
         let Some(open) = self.opens.iter_mut().find(|open| open.id.other == id.other) else {
             return;
         };
-        if open.id.seqid == id.seqid && seqid_before > 0 {
-            open.id.seqid = seqid_before;
+        if seqid_before > 0 {
+            self.failed.push((id, seqid_before));
+        }
+        // Below the latest one that did not fail.
+        while let Some((_, before)) = self.failed.iter().find(|(failed, _)| *failed == open.id) {
+            open.id.seqid = *before;
         }
         if let Some(place) = open.asked.iter().position(|asked| *asked == share) {
             open.asked.swap_remove(place);
