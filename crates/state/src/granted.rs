@@ -54,6 +54,8 @@ struct GrantedOpen {
     seqid_before: Option<u32>,
     /// Whether the process before this one had noted it last ([`Repeats::AfterRestart`]).
     was_of_before: bool,
+    /// Whether another OPEN had asked for the share before: that one may have been answered since.
+    was_asked: bool,
     /// What it has added to what was settled: its number among [`Unsettled`], and the share.
     added: Option<(u64, Share)>,
 }
@@ -85,15 +87,16 @@ impl Granted {
         (number, seqid_before): (OpenNumber, Option<u32>),
         added: Option<(u64, Share)>,
     ) -> Self {
-        let was_of_before = false;
-        let what = What::Open(GrantedOpen { number, seqid_before, was_of_before, added });
+        let (was_of_before, was_asked) = (false, false);
+        let what =
+            What::Open(GrantedOpen { number, seqid_before, was_of_before, was_asked, added });
         Self { client: Arc::clone(client), id, what }
     }
 
-    /// An open as the process before this one has noted it.
-    pub(crate) fn of_before(mut self, was_of_before: bool) -> Self {
+    /// The open was there already: as the process before this one had noted it, or with the same share.
+    pub(crate) fn further(mut self, was_of_before: bool, was_asked: bool) -> Self {
         if let What::Open(open) = &mut self.what {
-            open.was_of_before = was_of_before;
+            (open.was_of_before, open.was_asked) = (was_of_before, was_asked);
         }
         self
     }
@@ -124,10 +127,13 @@ impl Granted {
         }
     }
 
-    /// What an OPEN has added, for [`State::granted_before`].
+    /// What an OPEN has added, for [`State::granted_before`]: nothing if another OPEN had asked for it, of which the
+    /// process after this one cannot know whether it was answered.
     pub fn added(&self) -> u32 {
         match &self.what {
-            What::Open(GrantedOpen { added: Some((_, share)), .. }) => share.number() + 1,
+            What::Open(GrantedOpen { added: Some((_, share)), was_asked: false, .. }) => {
+                share.number() + 1
+            }
             _ => 0,
         }
     }
@@ -292,7 +298,7 @@ impl State {
     }
 
     fn take_back_open(&self, client: &Arc<Client>, id: StateId, open: &GrantedOpen) {
-        let &GrantedOpen { number, seqid_before, was_of_before, added } = open;
+        let &GrantedOpen { number, seqid_before, was_of_before, added, .. } = open;
         let mut owners = client.owners.lock();
         let mut opens = client.opens.lock();
         let is_added = match added {

@@ -374,7 +374,7 @@ impl State {
             let added = opens.unsettled.add(number, asked, was_asked);
             let id = StateId::of_open(self.settings.instance, number, seqid);
             let granted = Granted::open(client, id, (number, Some(before)), added);
-            return Ok(granted.of_before(was_of_before));
+            return Ok(granted.further(was_of_before, was_asked));
         }
         let limits = &self.settings.limits;
         if opens.count() >= usize::try_from(limits.opens_a_client_max).unwrap_or(usize::MAX) {

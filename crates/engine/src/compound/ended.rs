@@ -71,6 +71,8 @@ impl EndedRun {
         if self.slot.is_none()
             && let Some((operation, status)) = self.failed.take()
         {
+            // Kept whole or not at all: a kill in between must not take what was there before.
+            let _together = shared.state.together();
             self.grants.take_back(&shared.state, operation, status);
         }
     }

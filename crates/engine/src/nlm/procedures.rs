@@ -294,6 +294,7 @@ fn lock(
     match locked {
         Ok(()) => keep_records(call).map(|()| NlmStat::Granted).inspect_err(|_| {
             // A host that does not ask again would hold it until it restarts.
+            let _together = state.together();
             let _ = state.nlm_take_back(&host, &place.file, &taken, &before);
         }),
         Err(NlmError::Denied(_)) => Ok(NlmStat::Denied),

@@ -70,6 +70,7 @@ fn share(call: &mut Call<'_>, arguments: &v4::ShareArgs<'_>) -> Result<(), Refus
     state.nlm_share(&host, &file, arguments.oh, access, deny)?;
     keep_records(call).inspect_err(|_| {
         // A host that does not ask again would hold it until it restarts.
+        let _together = state.together();
         let _ = state.nlm_take_back(&host, &file, &taken, &before);
     })
 }

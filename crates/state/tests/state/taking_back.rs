@@ -325,3 +325,16 @@ fn after_a_restart_an_owner_may_ask_once_for_what_it_has() {
     state.take_back(granted);
     assert_eq!(state.opens(), 0);
 }
+
+#[test]
+fn the_next_process_takes_back_nothing_that_another_open_had_asked_for() {
+    let state = state();
+    let client = client(&state, 0, "a");
+    let first = grant(&state, &client, b"o", (BOTH, DENY_NONE)).expect("granted");
+    let second = grant(&state, &client, b"o", (BOTH, DENY_NONE)).expect("granted");
+    assert!(first.added() > 0, "it was the first to ask");
+    assert_eq!(second.added(), 0, "the first may have been answered before a kill");
+    state.take_back(second);
+    state.take_back(first);
+    assert_eq!(state.opens(), 0, "in one process both are known to have failed");
+}
