@@ -1,4 +1,4 @@
-//! The `steadfast` program: arguments, tables, exit codes.
+//! The `steadfast` program: arguments, exit codes.
 //!
 //! `serve` ([`serve`]) makes a configuration of what was typed ([`arguments`]) and what the
 //! configuration file says ([`serve::wanted`]), starts a server ([`steadfast_server`]) and waits for

@@ -1,5 +1,6 @@
 //! The examples of the commands, which stand in `examples.txt`: sections `## COMMAND`, and in them what an example does
-//! (`# …`) before what is typed. [`Examples`] is that text; the program's tests parse each line that begins with its name.
+//! (`# …`) before what is typed. [`Examples`] is that text; tests in
+//! `crates/cli/src/manual.rs` parse each line that begins with the program's name.
 
 use super::roff;
 
@@ -39,7 +40,7 @@ impl Examples {
                 sections.push(Section { command, examples: Vec::new() });
                 continue;
             }
-            // The text begins with a section, as a test says.
+            // The text begins with a section, as a test in crates/cli/src/manual.rs says.
             let Some(section) = sections.last_mut() else { continue };
             let what = line.strip_prefix("# ");
             match section.examples.last_mut() {

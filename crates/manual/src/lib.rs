@@ -1,6 +1,7 @@
 //! Man pages: one for each command, of the definitions of its arguments and the examples beside this file;
 //! steadfast.toml(5) and shares.d(5), of the files that are installed as samples; mount.steadfast(8), of the table in
-//! docs/mount.md. So there is one text of each thing. Tests say that examples parse and that no key is missing.
+//! docs/mount.md. So there is one text of each thing. Tests say that no key is missing, and those
+//! of `crates/cli/src/manual.rs` that each command has examples and each example parses.
 #![forbid(unsafe_code)]
 
 mod examples;

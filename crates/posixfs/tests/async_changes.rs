@@ -1,4 +1,5 @@
-//! Unit ring, on real file systems. Changes of `async` callers: nobody waits for them, and what others are promised holds in spite of that.
+//! Unit ring, on real file systems. Changes of `async` callers: nobody waits for them, and what
+//! others are promised holds in spite of that.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

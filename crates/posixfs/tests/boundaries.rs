@@ -1,5 +1,5 @@
 //! Unit ring, on real file systems. What must not be possible, and what must survive: escapes from the share, other users'
-//! files, full disks, handles after a restart. most need root.
+//! files, full disks, handles after a restart. Most need root.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

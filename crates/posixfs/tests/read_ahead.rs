@@ -1,4 +1,5 @@
-//! Unit ring, on real file systems. What is asked ahead of reads of real files, by the counters that storage keeps: on file systems of their own where root may make them.
+//! Unit ring, on real file systems. What is asked ahead of reads of real files, by the counters that storage
+//! keeps: on file systems of their own where root may make them.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

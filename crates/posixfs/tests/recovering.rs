@@ -1,4 +1,5 @@
-//! Unit ring, on real file systems. What replay does to real file systems, beyond what the model of one in the engine's tests can show.
+//! Unit ring, on real file systems. What replay does to them, beyond what the model of one in the engine's
+//! tests can show.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Unit ring, on real file systems. What clients are told of file systems is what they have, and what they ask a new object to have it
-//! has, or they are told that it cannot. Integration tests on real file systems; most need root.
+//! Unit ring, on real file systems. What clients are told of file systems is what they have, and what
+//! they ask a new object to have it has, or they are told that it cannot. Most need root.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

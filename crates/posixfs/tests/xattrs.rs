@@ -1,5 +1,5 @@
-//! Unit ring, on real file systems. Extended attributes of users, and the modes of new objects, on every file system that can be had here.
-//!
+//! Unit ring, on real file systems. Extended attributes of users, and the modes of new objects, on every
+//! file system that can be had here.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;

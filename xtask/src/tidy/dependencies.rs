@@ -29,7 +29,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("client", &["xdr", "wire", "rpc", "sys"]),
     ("mount", &["client", "journal", "xdr", "wire", "rpc", "sys"]),
     ("bench", &["client", "xdr", "wire", "rpc", "sys"]),
-    // It reaches a Steadfast server by its documents alone, so that it serves for any server.
+    // It reaches a Steadfast server by its documents and lock file alone, so that most of it serves for any server.
     ("observe", &["control", "wire", "rpc", "xdr", "sys"]),
     // The client's: it shares the medium of the server's log, and nothing else of the server.
     ("journal", &["intent-log", "sys"]),
@@ -54,7 +54,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "client",
         ],
     ),
-    // The program: arguments, tables, exit codes. It reaches a server by these alone; of the log it
+    // The program: arguments, exit codes. It reaches a server by these alone; of the log it
     // looks after one that no server uses.
     (
         "steadfast",

@@ -48,17 +48,17 @@ impl<T> Answer<T> {
 /// All that was found out.
 #[derive(Debug)]
 pub struct Gathered {
-    /// Its statistics; without them it does not serve.
+    /// Its statistics. Without them it does not serve, or it is not known whether it does: the error says which.
     pub statistics: Answer<Statistics>,
     /// Its intent log.
     pub log: Answer<LogReport>,
     /// Who has state there.
     pub clients: Answer<ClientsReport>,
-    /// The first of its shares that are not served.
+    /// The first of its faulty shares.
     pub faulty: Answer<SharePage>,
     /// The text that monitoring gets.
     pub metrics: Answer<String>,
-    /// The disks of shares, if it runs on this host.
+    /// The disks of shares and of what is logged, if it runs on this host.
     pub disks: Vec<Disk>,
     /// Where the file system of the log is mounted, if nothing can be written there.
     pub log_read_only_at: Option<String>,
@@ -77,7 +77,7 @@ pub struct Gathered {
 pub struct Asked {
     /// Asks it.
     pub client: Client,
-    /// It runs on this host, so its disks and its state directory can be looked at.
+    /// It runs on this host, so its disks can be looked at.
     pub is_here: bool,
     /// Where it keeps its state.
     pub state_directory: PathBuf,

@@ -154,7 +154,7 @@ pub struct Report {
     pub why: Option<String>,
     /// Of the server, not of who asks.
     pub program_version: Option<String>,
-    /// Its process, if it runs on this host.
+    /// Its process, on the host that it runs on.
     pub process: Option<u32>,
     /// When it was started, in milliseconds of Unix time.
     pub started_unix_ms: Option<u64>,
@@ -164,7 +164,7 @@ pub struct Report {
     pub clients: Option<Clients>,
     /// `None` also for a server without a log.
     pub log: Option<Log>,
-    /// The disks of shares.
+    /// The disks of shares and of what is logged.
     pub disks: Vec<Disk>,
     /// The worst first.
     pub warnings: Vec<Warning>,
