@@ -1,5 +1,6 @@
-//! What an OPEN or a LOCK was granted, as long as its request may still fail: then it is taken back, and
-//! nobody is kept out by what its client was never told of.
+//! What an OPEN or a LOCK was granted, as long as its request may still fail: then it is taken back, so that
+//! nobody is kept out by what its client was never told of. Where that cannot be told apart from what the
+//! client was told, it stays.
 //!
 //! An open is all that OPENs of one owner have asked of a file. So while one OPEN is not settled, others may
 //! ask the same, or more, and be answered. Each OPEN that adds a share is listed here until it is settled.

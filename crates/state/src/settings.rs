@@ -29,7 +29,8 @@ pub struct Limits {
     pub reply_bytes_max: u32,
     /// Bytes that the slots of all sessions may have together, with the replies that they keep. A
     /// session reserves its part when it is created. Once half of the bytes are reserved, it gets fewer slots the less
-    /// there is left, so that each client up to `clients_max` gets a session.
+    /// there is left, so that with the default limits there is a session for each client up to `clients_max`. Clients
+    /// that have several each leave fewer for others.
     pub slot_bytes_max: u64,
 }
 
