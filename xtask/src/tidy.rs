@@ -1,6 +1,7 @@
 //! Checks of form: formatting, lints, who may depend on whom, what sources may contain, licences,
 //! documentation.
 
+mod circles;
 mod dependencies;
 mod licences;
 mod shape;
@@ -56,6 +57,7 @@ pub(crate) fn rules() -> Result<()> {
     faults.extend(sources::faults(root)?);
     faults.extend(licences::faults(&metadata)?);
     faults.extend(shape::faults(root)?);
+    faults.extend(circles::faults(root)?);
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }

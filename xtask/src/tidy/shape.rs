@@ -72,7 +72,7 @@ fn for_each_source(directory: &Path, visit: &mut impl FnMut(&Path, &str)) -> Res
 }
 
 /// What is in a directory; nothing where there is none.
-fn entries(directory: &Path) -> Result<Vec<std::path::PathBuf>> {
+pub(super) fn entries(directory: &Path) -> Result<Vec<std::path::PathBuf>> {
     if !directory.is_dir() {
         return Ok(Vec::new());
     }
@@ -84,7 +84,7 @@ fn entries(directory: &Path) -> Result<Vec<std::path::PathBuf>> {
     Ok(paths)
 }
 
-fn read(path: &Path) -> Result<String> {
+pub(super) fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
