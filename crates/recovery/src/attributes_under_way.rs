@@ -4,7 +4,7 @@
 use smallvec::smallvec;
 use steadfast_vfs::Attr;
 
-use crate::{Action, Change, ObjectKey};
+use crate::change::{Action, Change, ObjectKey};
 
 /// An object whose attributes are about to be set: in several steps, or with its data cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

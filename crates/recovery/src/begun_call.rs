@@ -8,7 +8,8 @@ use steadfast_vfs::{
     Attr, CALL_KEY_BYTES_MAX, CallName, FileKind, SetAttr, SetTime, StorageHandle, Time,
 };
 
-use crate::{Action, Change, FileSystemIdentity};
+use crate::change::{Action, Change};
+use crate::file_system::FileSystemIdentity;
 
 /// Attributes that were asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

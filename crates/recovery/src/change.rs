@@ -1,7 +1,7 @@
 //! Changes as the intent log keeps them.
 //!
 //! Storage applies a change, takes a place in the log's order under the lock that orders the
-//! object ([`LogPlace`]), and gives what is needed to do the change again after a crash: a
+//! object ([`LogPlace`](crate::LogPlace)), and gives what is needed to do the change again after a crash: a
 //! [`Change`]. It names objects by [`ObjectKey`], never by a path, and tells what came of
 //! it (the attributes afterwards), not what was asked for, so that doing it again needs no
 //! permission and no clock.
@@ -12,9 +12,8 @@
 mod bytes;
 
 use smallvec::SmallVec;
-use steadfast_vfs::{Attr, HANDLE_BYTES_MAX, LoggedChange, NAME_BYTES_MAX, StorageHandle, Time};
+use steadfast_vfs::{Attr, HANDLE_BYTES_MAX, NAME_BYTES_MAX, StorageHandle, Time};
 
-use crate::LogPlace;
 use bytes::{In, Out};
 
 /// The longest symbolic link's target, in bytes (Linux `PATH_MAX`).
@@ -273,13 +272,6 @@ impl<'a> Change<'a> {
             _ => 0,
         };
         change_bytes_max(data)
-    }
-
-    /// Puts the change into a place that was taken, with room for so many bytes behind it.
-    pub fn put(&self, place: Box<dyn LogPlace>, behind_bytes: usize) -> LoggedChange {
-        let mut record = Vec::with_capacity(self.encoded_bytes_max() + behind_bytes);
-        self.encode(&mut record);
-        place.put(record)
     }
 
     /// Appends the change.

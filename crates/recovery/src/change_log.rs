@@ -4,20 +4,10 @@ use std::sync::Arc;
 
 use steadfast_vfs::{FileSystemSync, FsError, LoggedChange};
 
-use crate::{AttributesUnderWay, BegunCalls, Change};
-
-/// A file system as the log numbers them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LoggedFileSystem(pub u32);
-
-/// What a file system is known by after a restart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileSystemIdentity {
-    /// The identifier that was written into it when it was made.
-    pub uuid: [u8; 16],
-    /// The kernel's number of its type.
-    pub kind: u32,
-}
+use crate::attributes_under_way::AttributesUnderWay;
+use crate::begun_call::BegunCalls;
+use crate::change::Change;
+use crate::file_system::{FileSystemIdentity, LoggedFileSystem};
 
 /// Takes down changes, so that they are stable before the disk has them.
 pub trait ChangeLog: Send + Sync {
@@ -122,4 +112,67 @@ pub trait LogPlace: Send {
 
     /// Puts the change into the place, encoded: what remains is to fill the record.
     fn put(self: Box<Self>, change: Vec<u8>) -> LoggedChange;
+}
+
+impl Change<'_> {
+    /// Puts the change into a place that was taken, with room for so many bytes behind it.
+    pub fn put(&self, place: Box<dyn LogPlace>, behind_bytes: usize) -> LoggedChange {
+        let mut record = Vec::with_capacity(self.encoded_bytes_max() + behind_bytes);
+        self.encode(&mut record);
+        place.put(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_vfs::LogRecord;
+
+    use super::*;
+    use crate::change::Action;
+
+    /// A place that remembers what it was filled with.
+    struct Remembered {
+        taken: bool,
+        change: Vec<u8>,
+        to: std::sync::mpsc::Sender<(bool, Vec<u8>)>,
+    }
+
+    impl LogPlace for Remembered {
+        fn take(&mut self) {
+            self.taken = true;
+        }
+
+        fn put(mut self: Box<Self>, change: Vec<u8>) -> LoggedChange {
+            self.change = change;
+            LoggedChange::new(self)
+        }
+    }
+
+    impl LogRecord for Remembered {
+        fn fill(mut self: Box<Self>, append: &mut dyn FnMut(&mut Vec<u8>)) -> u64 {
+            append(&mut self.change);
+            self.to.send((self.taken, self.change)).unwrap();
+            5
+        }
+    }
+
+    #[test]
+    fn a_change_whose_reply_is_lost_is_logged_all_the_same() {
+        let (to, filled) = std::sync::mpsc::channel();
+        let place = || {
+            let mut place =
+                Box::new(Remembered { taken: false, change: Vec::new(), to: to.clone() });
+            place.take();
+            place
+        };
+        let change = Change::new(Action::Nothing);
+        let mut alone = Vec::new();
+        change.encode(&mut alone);
+        drop(change.put(place(), 10));
+        assert_eq!(filled.try_recv(), Ok((true, alone.clone())));
+        assert_eq!(change.put(place(), 10).fill(|record| record.push(7)), 5);
+        alone.push(7);
+        assert_eq!(filled.try_recv(), Ok((true, alone)));
+        assert!(filled.try_recv().is_err());
+    }
 }

@@ -4,7 +4,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use steadfast_vfs::{DeviceNumber, LogRecord};
+use steadfast_vfs::DeviceNumber;
 
 use super::bytes::KINDS;
 use super::*;
@@ -162,49 +162,4 @@ proptest! {
             prop_assert_eq!(&again[..], &likely[..likely.len() - rest.len()]);
         }
     }
-}
-
-/// A place that remembers what it was filled with.
-struct Remembered {
-    taken: bool,
-    change: Vec<u8>,
-    to: std::sync::mpsc::Sender<(bool, Vec<u8>)>,
-}
-
-impl LogPlace for Remembered {
-    fn take(&mut self) {
-        self.taken = true;
-    }
-
-    fn put(mut self: Box<Self>, change: Vec<u8>) -> LoggedChange {
-        self.change = change;
-        LoggedChange::new(self)
-    }
-}
-
-impl LogRecord for Remembered {
-    fn fill(mut self: Box<Self>, append: &mut dyn FnMut(&mut Vec<u8>)) -> u64 {
-        append(&mut self.change);
-        self.to.send((self.taken, self.change)).unwrap();
-        5
-    }
-}
-
-#[test]
-fn a_change_whose_reply_is_lost_is_logged_all_the_same() {
-    let (to, filled) = std::sync::mpsc::channel();
-    let place = || {
-        let mut place = Box::new(Remembered { taken: false, change: Vec::new(), to: to.clone() });
-        place.take();
-        place
-    };
-    let change = Change::new(Action::Nothing);
-    let mut alone = Vec::new();
-    change.encode(&mut alone);
-    drop(change.put(place(), 10));
-    assert_eq!(filled.try_recv(), Ok((true, alone.clone())));
-    assert_eq!(change.put(place(), 10).fill(|record| record.push(7)), 5);
-    alone.push(7);
-    assert_eq!(filled.try_recv(), Ok((true, alone)));
-    assert!(filled.try_recv().is_err());
 }

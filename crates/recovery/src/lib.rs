@@ -47,6 +47,7 @@ mod begun;
 mod begun_call;
 mod change;
 mod change_log;
+mod file_system;
 mod history;
 mod identity;
 mod names;
@@ -72,7 +73,8 @@ pub use change::{
     ACL_BYTES_MAX, AFTER_MAX, Action, Before, Change, LINK_TARGET_BYTES_MAX, MADE_ACL_BYTES, Made,
     MadeAcls, NotAChange, ObjectKey, Ownership, Place, Settled, Unlinked, change_bytes_max,
 };
-pub use change_log::{ChangeLog, FileSystemIdentity, LogPlace, LoggedFileSystem};
+pub use change_log::{ChangeLog, LogPlace};
+pub use file_system::{FileSystemIdentity, LoggedFileSystem};
 pub use own_failures::NotReplayed;
 pub use recoverable::{AclsToSet, KeptFile, Recoverable};
 pub use under_way::{finish_cut, undo};
