@@ -1,10 +1,53 @@
-//! Client patterns as they are written: `*`, an address, a network, or a name.
+//! Patterns of clients, and how they are written: `*`, an address, a network, or a name.
 
 use std::net::IpAddr;
 
-use crate::model::ClientPattern;
 use crate::names::{DomainPattern, HostName, NetgroupName};
-use crate::options::shown;
+use crate::quoted::shown;
+
+/// Which clients a rule is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ClientPattern {
+    /// Everyone.
+    Any,
+    /// Addresses whose first `prefix_bits` bits are those of `network`.
+    Network {
+        /// The network's address.
+        network: IpAddr,
+        /// How many leading bits count.
+        prefix_bits: u8,
+    },
+    /// A host by its name.
+    Host(HostName),
+    /// Hosts by their names, `*.example`.
+    Domain(DomainPattern),
+    /// Hosts of a netgroup, `@group`.
+    Netgroup(NetgroupName),
+}
+
+impl ClientPattern {
+    /// Whether the pattern has the address without any name being looked up. An IPv4 address
+    /// mapped into IPv6 counts as IPv4.
+    pub fn has_address(&self, client: IpAddr) -> bool {
+        let (network, prefix_bits) = match self {
+            Self::Any => return true,
+            Self::Network { network, prefix_bits } => (network, prefix_bits),
+            Self::Host(_) | Self::Domain(_) | Self::Netgroup(_) => return false,
+        };
+        match (network.to_canonical(), client.to_canonical()) {
+            (IpAddr::V4(network), IpAddr::V4(client)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(*prefix_bits).min(32)).unwrap_or(0);
+                network.to_bits() & mask == client.to_bits() & mask
+            }
+            (IpAddr::V6(network), IpAddr::V6(client)) => {
+                let mask =
+                    u128::MAX.checked_shl(128 - u32::from(*prefix_bits).min(128)).unwrap_or(0);
+                network.to_bits() & mask == client.to_bits() & mask
+            }
+            _ => false,
+        }
+    }
+}
 
 /// Why a client pattern was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+use crate::clients::ClientPattern;
 use crate::coverage::Coverage;
-use crate::model::{ClientPattern, ClientRule};
-use crate::options::{ClientLists, ShareOptions, shown};
-use crate::rules::RuleSet;
+use crate::options::{ClientLists, ShareOptions};
+use crate::quoted::shown;
+use crate::rules::{ClientRule, RuleSet};
 use crate::words::{KeptWords, RuleSpec, Words};
 
 /// A place within a share, a group or a pattern as it is written. Shown as `rule[0].clients[1]`.
@@ -437,8 +438,8 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::model::{Flavor, Rights, Squash};
     use crate::names::NoNames;
+    use crate::rights::{Flavor, Rights, Squash};
     use crate::rules::{Decision, Question};
 
     fn words(list: &[&str]) -> Vec<String> {

@@ -4,9 +4,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use crate::clients::masked;
+use crate::clients::{ClientPattern, masked};
 use crate::compile::Field;
-use crate::model::ClientPattern;
 
 /// The patterns of a share's rules so far. A pattern is looked up by its own prefixes, so that a
 /// share with thousands of rules costs no comparison of all with all.

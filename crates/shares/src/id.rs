@@ -1,10 +1,12 @@
-//! Share ids that nobody configured.
+//! What names a share in handles.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use crate::model::ShareId;
+/// Names a share in handles: derived from its path or configured, the same after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShareId(pub u64);
 
 /// Fixed for ever: handles of clients contain ids made with it.
 const KEY: (u64, u64) = (0x7374_6561_6466_6173, 0x7420_7368_6172_6573);

@@ -11,22 +11,27 @@ mod clients;
 mod compile;
 mod coverage;
 mod id;
-mod model;
 mod names;
 mod options;
+mod quoted;
+mod rights;
 mod rules;
+mod share;
 mod suggestion;
 mod words;
 
 pub use authority::{Authority, Groups, RulesOnly};
-pub use clients::{PatternError, spans_mapped};
+pub use clients::{ClientPattern, PatternError, spans_mapped};
 pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook};
 pub use coverage::Coverage;
-pub use model::{ClientPattern, ClientRule, Flavor, Flavors, Rights, Share, ShareId, Squash};
+pub use id::ShareId;
 pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
 pub use options::{
-    Access, ClientLists, NOT_SERVED, OptionError, ShareOptions, names_clients, sec, shown, subject,
+    Access, ClientLists, NOT_SERVED, OptionError, ShareOptions, names_clients, sec, subject,
 };
-pub use rules::{Decision, Question, Refusal, RuleSet};
+pub use quoted::shown;
+pub use rights::{Flavor, Flavors, Rights, Squash};
+pub use rules::{ClientRule, Decision, Question, Refusal, RuleSet};
+pub use share::Share;
 pub use suggestion::nearest;
 pub use words::{KeptWords, RuleSpec, Words};

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{ClientPattern, Flavor, Flavors, Rights, Squash};
+use crate::clients::{ClientPattern, PatternError};
+use crate::quoted::shown;
+use crate::rights::{Flavor, Flavors, Rights, Squash};
 use crate::suggestion::nearest;
 
 /// Words that are understood; those that end in `=` take a value.
@@ -481,10 +483,8 @@ fn list_members(value: &str) -> Vec<&str> {
 /// A client of such a list: a pattern as elsewhere, or `.domain`, or `@` with a network. Addresses
 /// may stand in brackets.
 fn list_pattern(text: &str) -> Result<ClientPattern, OptionError> {
-    let refused = |error: crate::clients::PatternError| OptionError {
-        what: error.what,
-        suggestion: error.suggestion,
-    };
+    let refused =
+        |error: PatternError| OptionError { what: error.what, suggestion: error.suggestion };
     if let Some(rest) = text.strip_prefix('@') {
         // Names that only begin as an address does (`@db.hosts`) are netgroups.
         let plain = unbracketed(rest).unwrap_or_else(|| rest.to_owned());
@@ -586,16 +586,6 @@ fn unknown(word: &str, name: &str) -> OptionError {
         what: format!("unknown option {}", shown(word)),
         suggestion: nearest(word, WORDS.into_iter().chain(ALWAYS_SO)).map(String::from),
     }
-}
-
-/// A word of the file, quoted, escaped and bounded.
-pub fn shown(word: &str) -> String {
-    const CHARS_MAX: usize = 100;
-    if word.chars().count() <= CHARS_MAX {
-        return format!("{word:?}");
-    }
-    let start: String = word.chars().take(CHARS_MAX).collect();
-    format!("{start:?}…")
 }
 
 #[cfg(test)]

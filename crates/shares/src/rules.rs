@@ -8,12 +8,22 @@
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
 
-use crate::clients::masked;
-use crate::model::{ClientPattern, ClientRule, Flavor, Flavors, Rights};
+use crate::clients::{ClientPattern, masked};
 use crate::names::{Known, Names};
+use crate::rights::{Flavor, Flavors, Rights};
+
+/// Rights for some clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClientRule {
+    /// For whom.
+    pub pattern: ClientPattern,
+    /// What they may do: the first that is for the caller's flavour. Most rules have one.
+    pub grants: Arc<[Rights]>,
+}
 
 /// What the rules are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

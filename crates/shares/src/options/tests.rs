@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::ShareOptions;
-use crate::model::{Flavors, Rights, Squash};
+use crate::rights::{Flavors, Rights, Squash};
 
 fn all(words: &[&str]) -> ShareOptions {
     let (options, errors) = ShareOptions::default().with(words);
