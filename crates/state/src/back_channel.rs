@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::channel::{BackChannelImage, CallbackTarget};
 use crate::image::Event;
 use crate::{Channel, Client, ClientId, Session, SessionId, State};
 
@@ -28,17 +29,6 @@ const OPERATIONS: u32 = 2;
 const PATH_DOWN: u32 = 0x1;
 /// The session's back channel is of no use (`SEQ4_STATUS_BACKCHANNEL_FAULT`).
 const FAULT: u32 = 0x400;
-
-/// Whom callbacks are addressed to, and by which credential.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallbackTarget {
-    /// Minor version that the session was made in.
-    pub minor_version: u32,
-    /// RPC program.
-    pub program: u32,
-    /// RPC credential, as it is sent. The state does not read it.
-    pub credential: Arc<[u8]>,
-}
 
 /// A callback that has its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,16 +76,6 @@ impl CallbackPaths {
     fn are_down(&self) -> bool {
         self.are_wanted() && !self.has_some()
     }
-}
-
-/// What outlives the process of a back channel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BackChannelImage {
-    pub(crate) target: Option<CallbackTarget>,
-    /// Whether a connection was ever bound.
-    pub(crate) is_wanted: bool,
-    /// By slot: the sequence id of the last callback.
-    pub(crate) sequences: Vec<u32>,
 }
 
 #[derive(Debug, Default)]

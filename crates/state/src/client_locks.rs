@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::file_locks::LockOwner;
 use crate::granted::FailedSeqids;
-use crate::ids::{LockNumber, OpenNumber, judge_seqid, raised_seqid};
-use crate::opens::{ByNumber, NumberHasher};
+use crate::ids::{ByNumber, LockNumber, NumberHasher, OpenNumber, judge_seqid, raised_seqid};
+
 use crate::{FileKey, StateError, StateId};
 
 /// What a lock stateid stands for: all locks of one lock-owner by one open.

@@ -22,12 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::files::Share;
+use crate::delegation_record::{DelegationKind, DelegationRecord};
 use crate::gate::place;
 use crate::ids::DelegationNumber;
 use crate::image::Event;
 use crate::opening::Stopped;
 use crate::settings::Delegations as Given;
+use crate::share::Share;
 use crate::{Client, Effect, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};
 
 const SHARDS: usize = 64;
@@ -49,15 +50,6 @@ const REPLIED_MS: u64 = 1_000;
 const UNSENT_LEASES: u64 = 5;
 /// Clients with expired leases that one judgement names.
 const EXPIRED_MAX: usize = 64;
-
-/// What a delegation is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DelegationKind {
-    /// `OPEN_DELEGATE_READ`: nobody else writes.
-    Read,
-    /// `OPEN_DELEGATE_WRITE`: nobody else has the file open.
-    Write,
-}
 
 /// What is asked of a delegation.
 #[derive(Clone, Copy, Debug)]
@@ -109,16 +101,6 @@ struct Counters {
     recalled: AtomicU64,
     returned: AtomicU64,
     revoked: AtomicU64,
-}
-
-/// A delegation as its client knows it.
-#[derive(Clone, Debug)]
-pub(crate) struct DelegationRecord {
-    pub(crate) file: FileKey,
-    pub(crate) kind: DelegationKind,
-    pub(crate) handle: Arc<[u8]>,
-    /// Nobody else heeds it any more; its client has not acknowledged that.
-    pub(crate) is_revoked: bool,
 }
 
 /// A recall that is under way.

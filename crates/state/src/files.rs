@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use crate::file_locks::FileLocks;
 use crate::gate::Gate;
 use crate::hosts::Effects;
-use crate::ids::OpenNumber;
+use crate::ids::{ByNumber, OpenNumber};
 use crate::local::ChangedLocks;
-use crate::opens::ByNumber;
 use crate::ranges::LockKind;
+use crate::share::Share;
 use crate::{Client, DelegationKind, FileKey, ShareAccess, ShareDeny};
 
 const SHARDS: usize = 64;
@@ -25,56 +25,6 @@ const SHARDS: usize = 64;
 const CAPACITY_KEPT: usize = 1024;
 /// Clients with expired leases that one judgement names: the caller expires them and asks again.
 const EXPIRED_MAX: usize = 64;
-
-/// What an open may do, and what it forbids all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    pub(crate) access: ShareAccess,
-    pub(crate) deny: ShareDeny,
-}
-
-impl Share {
-    pub(crate) const NONE: Self = Self { access: ShareAccess::empty(), deny: ShareDeny::empty() };
-
-    pub(crate) fn union(self, other: Self) -> Self {
-        Self { access: self.access | other.access, deny: self.deny | other.deny }
-    }
-
-    pub(crate) fn common(self, other: Self) -> Self {
-        Self { access: self.access & other.access, deny: self.deny & other.deny }
-    }
-
-    pub(crate) fn contains(self, other: Self) -> bool {
-        self.access.contains(other.access) && self.deny.contains(other.deny)
-    }
-
-    /// Whether two owners cannot have these at the same time.
-    pub(crate) fn conflicts(self, other: Self) -> bool {
-        self.deny.bits() & other.access.bits() != 0 || self.access.bits() & other.deny.bits() != 0
-    }
-
-    /// A number below 16.
-    pub(crate) fn number(self) -> u32 {
-        u32::from(self.access.bits() << 2 | self.deny.bits())
-    }
-
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        (0..16).map(|number: u8| Self {
-            access: ShareAccess::from_bits_truncate(number >> 2),
-            deny: ShareDeny::from_bits_truncate(number & 3),
-        })
-    }
-
-    /// Its four bits: reads, writes, denies reading, denies writing.
-    fn bits(self) -> [bool; 4] {
-        [
-            self.access.contains(ShareAccess::READ),
-            self.access.contains(ShareAccess::WRITE),
-            self.deny.contains(ShareDeny::READ),
-            self.deny.contains(ShareDeny::WRITE),
-        ]
-    }
-}
 
 /// How many opens have each bit of [`Share::bits`].
 #[derive(Clone, Copy, Debug, Default)]

@@ -14,9 +14,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::client::Recorded;
-use crate::files::{Asking, Share};
+use crate::files::Asking;
 use crate::ids::OpenNumber;
 use crate::opening::Stopped;
+use crate::share::Share;
 use crate::{Client, FileKey, ShareAccess, ShareDeny, State, StateError};
 
 /// What those denied who were struck off, by file: up to which record that is to be stable, and the share.
@@ -186,7 +187,7 @@ mod tests {
     use steadfast_vfs::StorageHandle;
 
     use super::{CELLS, Gate, place};
-    use crate::files::Share;
+    use crate::share::Share;
     use crate::{FileKey, ShareAccess, ShareDeny};
 
     fn file(number: u32) -> FileKey {

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::file_locks::LockOwner;
-use crate::files::Share;
 use crate::ids::{LockNumber, OpenNumber, lowered_seqid};
 use crate::image::Event;
-use crate::opens::{AskedShares, ClientOpens};
+use crate::opens::ClientOpens;
 use crate::ranges::{LockKind, Span};
+use crate::share::AskedShares;
+use crate::share::Share;
 use crate::{Client, FileKey, State, StateError, StateId};
 
 /// Seqids of a client that may still go back further. The oldest is forgotten.

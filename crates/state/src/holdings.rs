@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::client::Kind;
-use crate::delegations::DelegationRecord;
+use crate::delegation_record::DelegationRecord;
 use crate::{
     Client, ClientId, DelegationKind, FileKey, LockKind, LockRange, ShareAccess, ShareDeny, State,
     StateError,

@@ -3,6 +3,9 @@
 //! Each id names its place in a table, so that nothing is searched for, and a generation or serial
 //! number, so that an id never names what took that place later. All begin with the instance.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
 use steadfast_vfs::StorageHandle;
 
 use crate::StateError;
@@ -246,6 +249,30 @@ bitflags::bitflags! {
         const WRITE = 2;
     }
 }
+
+/// Hashes an [`OpenNumber`] or [`LockNumber`]. The server makes the numbers, so clients cannot make them collide.
+#[derive(Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // Serial numbers differ in the low bits. The product differs in the high bits too, which
+        // the table compares first.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+pub(crate) type ByNumber<T> = HashMap<OpenNumber, T, BuildHasherDefault<NumberHasher>>;
 
 #[cfg(test)]
 mod tests {

@@ -26,8 +26,11 @@
 #![forbid(unsafe_code)]
 
 mod back_channel;
+mod channel;
 mod client;
 mod client_locks;
+mod create_session;
+mod delegation_record;
 mod delegations;
 mod error;
 mod exchange;
@@ -45,20 +48,26 @@ mod locking;
 mod nlm;
 mod opening;
 mod opens;
+mod owner_sequence;
 mod range_index;
 mod ranges;
 mod registry;
 mod session;
 mod session_table;
+mod set_client;
 mod settings;
+mod share;
 mod slot;
 mod state;
 mod under_way;
 mod v40;
 
-pub use back_channel::{CallbackEnd, CallbackSlot, CallbackTarget};
+pub use back_channel::{CallbackEnd, CallbackSlot};
+pub use channel::{CallbackTarget, Channel};
 pub use client::Client;
-pub use delegations::{Change, Delegate, DelegationCounts, DelegationKind, NotDelegated};
+pub use create_session::{CreateSession, CreatedSession};
+pub use delegation_record::DelegationKind;
+pub use delegations::{Change, Delegate, DelegationCounts, NotDelegated};
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
 pub use granted::{Granted, Repeats};
@@ -66,17 +75,16 @@ pub use holdings::{Held, Holding, Protocol};
 pub use hosts::{Effect, Host, HostInUse};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError, Together};
-pub use locking::{Conflict, Lock, LockBy, LockError, LockRange, LockReport};
+pub use locking::{Conflict, Lock, LockBy, LockError, LockReport};
 pub use nlm::{NlmBefore, NlmError, NlmHolder, NlmLock, NlmOwner, NlmTaken};
 pub use opening::Open;
-pub use ranges::LockKind;
-pub use registry::{ClientReport, CreateSession, CreatedSession};
+pub use owner_sequence::{OwnerReply, OwnerRequest};
+pub use ranges::{LockKind, LockRange};
+pub use registry::ClientReport;
 pub use session::{
-    Channel, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse, UNDER_WAY_BYTES,
+    Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse, UNDER_WAY_BYTES,
 };
+pub use set_client::{Callback, SetClient, SetClientError, SetClientId};
 pub use settings::{Delegations, Limits, Settings};
 pub use state::State;
-pub use v40::{
-    Callback, OwnerAnswered, OwnerBegun, OwnerInUse, OwnerReply, OwnerRequest, SetClient,
-    SetClientError, SetClientId,
-};
+pub use v40::{OwnerAnswered, OwnerBegun, OwnerInUse};

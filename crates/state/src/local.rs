@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::file_locks::{Asking, FileLocks, LockOwner, Tells};
-use crate::files::Share;
 use crate::nlm::LOCKS;
 use crate::opening::Stopped;
 use crate::ranges::{LockKind, Span};
+use crate::share::Share;
 use crate::{FileKey, Host, LockRange, NlmError, NlmLock, State, StateError};
 
 /// For how long a host is held back that waits for a local process, in ms: until the next tick.

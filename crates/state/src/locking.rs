@@ -13,40 +13,10 @@ use crate::image::Event;
 use crate::opening::Stopped;
 use crate::opens::ClientOpens;
 use crate::ranges::{LockKind, Range, Span};
-use crate::registry::OWNER_BYTES_MAX;
-use crate::{Client, ClientId, FileKey, Granted, ShareAccess, State, StateError, StateId};
-
-/// Bytes of a file, as LOCK names them (RFC 8881 §18.10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockRange {
-    /// The first byte.
-    pub offset: u64,
-    /// How many bytes. [`u64::MAX`] stands for all that follow.
-    pub length: u64,
-}
-
-impl LockRange {
-    /// Whether a lock can be of these bytes: there is one, and the last is none behind 2^64 - 1.
-    pub fn is_possible(self) -> bool {
-        self.span().is_ok()
-    }
-
-    pub(crate) fn span(self) -> Result<Span, StateError> {
-        let end = match (self.length, self.offset.checked_add(self.length)) {
-            (u64::MAX, _) => u64::MAX,
-            (1.., Some(behind)) => behind - 1,
-            _ => return Err(StateError::Invalid),
-        };
-        Ok(Span { start: self.offset, end })
-    }
-}
-
-impl From<Span> for LockRange {
-    fn from(span: Span) -> Self {
-        let length = if span.end == u64::MAX { u64::MAX } else { span.end - span.start + 1 };
-        Self { offset: span.start, length }
-    }
-}
+use crate::settings::OWNER_BYTES_MAX;
+use crate::{
+    Client, ClientId, FileKey, Granted, LockRange, ShareAccess, State, StateError, StateId,
+};
 
 /// By what a lock is asked for (RFC 8881 §18.10.1, `locker4`).
 #[derive(Clone, Copy, Debug)]
@@ -432,40 +402,6 @@ impl From<Refused> for Stopped<LockError> {
                 Self::ByExpired(clients, LockError::Denied((&range).into()))
             }
             Refused::NoRoom => StateError::TryLater.into(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::LockRange;
-    use crate::StateError;
-    use crate::ranges::Span;
-
-    #[test]
-    fn ranges_begin_and_end_within_64_bits() {
-        const MAX: u64 = u64::MAX;
-        let rows = [
-            ((0, 0), None),
-            ((5, 0), None),
-            ((0, 1), Some((0, 0))),
-            ((5, 10), Some((5, 14))),
-            ((0, MAX), Some((0, MAX))),
-            ((MAX, MAX), Some((MAX, MAX))),
-            ((7, MAX), Some((7, MAX))),
-            ((0, MAX - 1), Some((0, MAX - 2))),
-            ((1, MAX - 1), Some((1, MAX - 1))),
-            ((2, MAX - 1), None),
-            ((MAX - 1, 1), Some((MAX - 1, MAX - 1))),
-            ((MAX, 1), None),
-        ];
-        for ((offset, length), expected) in rows {
-            let range = LockRange { offset, length };
-            let expected = expected.map(|(start, end)| Span { start, end });
-            assert_eq!(range.span(), expected.ok_or(StateError::Invalid), "{range:?}");
-            if let Some(span) = expected {
-                assert_eq!(LockRange::from(span).span(), Ok(span));
-            }
         }
     }
 }

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use thiserror::Error;
 
 use crate::file_locks::{Asking, LockOwner, Refused, Tells};
-use crate::files::Share;
 use crate::hosts::Host;
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::opening::Stopped;
 use crate::opens::ClientOpens;
 use crate::ranges::{LockKind, Range, Span};
+use crate::share::Share;
 use crate::{Client, FileKey, LockRange, ShareAccess, ShareDeny, State, StateError};
 
 /// Longest owner in bytes (`MAXNETOBJ_SZ`).

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::files::{Asking, Conflict, Share};
+use crate::files::{Asking, Conflict};
 use crate::granted::Repeats;
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::opens::OpenRecord;
-use crate::registry::OWNER_BYTES_MAX;
+use crate::settings::OWNER_BYTES_MAX;
+use crate::share::Share;
 use crate::{Client, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};
 
 /// How often a call expires clients that stand in its way, up to 64 at a time. A file that more

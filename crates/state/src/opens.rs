@@ -2,44 +2,23 @@
 //! client's delegations.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, RandomState};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
 use crate::client_locks::{ClientLocks, LockRecord};
-use crate::delegations::DelegationRecord;
-use crate::files::Share;
+use crate::delegation_record::DelegationRecord;
 use crate::granted::Unsettled;
-use crate::ids::{DelegationNumber, LockNumber, OpenNumber, judge_seqid, raised_seqid};
+use crate::ids::{
+    ByNumber, DelegationNumber, LockNumber, NumberHasher, OpenNumber, judge_seqid, raised_seqid,
+};
+use crate::share::AskedShares;
+use crate::share::Share;
 use crate::{FileKey, StateError, StateId};
 
 /// A client without opens keeps the memory of so many.
 const CAPACITY_WITHOUT_OPENS_MAX: usize = 256;
-
-/// Hashes an [`OpenNumber`] or [`LockNumber`]. The server makes the numbers, so clients cannot make them collide.
-#[derive(Default)]
-pub(crate) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // Serial numbers differ in the low bits. The product differs in the high bits too, which
-        // the table compares first.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-pub(crate) type ByNumber<T> = HashMap<OpenNumber, T, BuildHasherDefault<NumberHasher>>;
 
 /// One open: what all OPENs of one owner for one file have made.
 #[derive(Clone, Debug)]
@@ -62,49 +41,6 @@ impl OpenRecord {
     pub(crate) fn raise_seqid(&mut self) -> u32 {
         self.seqid = raised_seqid(self.seqid);
         self.seqid
-    }
-}
-
-/// A set of shares, a bit for each pair of access and deny.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AskedShares(pub(crate) u16);
-
-impl AskedShares {
-    pub(crate) fn add(&mut self, share: Share) {
-        self.0 |= 1 << share.number();
-    }
-
-    pub(crate) fn has(self, share: Share) -> bool {
-        self.0 >> share.number() & 1 == 1
-    }
-
-    /// Takes a share out; what the others are together.
-    pub(crate) fn remove(&mut self, share: Share) -> Share {
-        self.0 &= !(1 << share.number());
-        self.iter().fold(Share::NONE, Share::union)
-    }
-
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    fn iter(self) -> impl Iterator<Item = Share> {
-        Share::all().filter(move |share| self.has(*share))
-    }
-
-    /// Those that stay if the open is downgraded to `to`; `None` if they are not `to` together.
-    ///
-    /// `OPEN_DOWNGRADE` must name the union of some of the OPENs in effect (RFC 8881 §18.18.3).
-    pub(crate) fn within(self, to: Share) -> Option<Self> {
-        let mut stay = Self::default();
-        let mut union = Share::NONE;
-        for share in self.iter() {
-            if to.contains(share) {
-                stay.add(share);
-                union = union.union(share);
-            }
-        }
-        (union == to).then_some(stay)
     }
 }
 
@@ -294,12 +230,10 @@ impl ClientOpens {
 mod tests {
     use steadfast_vfs::StorageHandle;
 
-    use super::{AskedShares, ClientOpens};
-    use crate::files::Share;
+    use super::ClientOpens;
     use crate::ids::OpenNumber;
+    use crate::share::Share;
     use crate::{ClientId, FileKey, ShareAccess, ShareDeny, StateError};
-
-    type Shares<'a> = &'a [(u8, u8)];
 
     fn share(access: u8, deny: u8) -> Share {
         Share {
@@ -310,30 +244,6 @@ mod tests {
 
     fn file(number: u8) -> FileKey {
         FileKey { file_system: 0, object: StorageHandle::new(&[number]).expect("short") }
-    }
-
-    #[test]
-    fn a_downgrade_has_to_be_the_union_of_some_opens() {
-        let asked = |shares: &[(u8, u8)]| {
-            let mut asked = AskedShares::default();
-            for (access, deny) in shares {
-                asked.add(share(*access, *deny));
-            }
-            asked
-        };
-        let rows: [(Shares<'_>, (u8, u8), Option<Shares<'_>>); 7] = [
-            (&[(3, 0)], (3, 0), Some(&[(3, 0)])),
-            (&[(3, 0)], (1, 0), None),
-            (&[(3, 0), (1, 0)], (1, 0), Some(&[(1, 0)])),
-            (&[(2, 0), (1, 0)], (3, 0), Some(&[(1, 0), (2, 0)])),
-            (&[(2, 0), (1, 1)], (3, 0), None),
-            (&[(2, 2), (1, 1)], (3, 3), Some(&[(2, 2), (1, 1)])),
-            (&[(1, 0)], (3, 0), None),
-        ];
-        for (opens, to, expected) in rows {
-            let found = asked(opens).within(share(to.0, to.1));
-            assert_eq!(found, expected.map(asked), "{opens:?} to {to:?}");
-        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use steadfast_vfs::StorageHandle;
 
 use crate::StateError;
+use crate::ids::OpenNumber;
 
 /// A request in the sequence of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +39,20 @@ pub struct OwnerReply {
     pub object: Option<(u64, StorageHandle)>,
 }
 
+/// What of an owner outlives the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnerImage {
+    pub(crate) is_lock: bool,
+    pub(crate) seqid: u32,
+    pub(crate) last: Option<(OwnerRequest, OwnerReply)>,
+    pub(crate) is_confirmed: bool,
+    pub(crate) unconfirmed: Option<OpenNumber>,
+    pub(crate) closed: Option<OpenNumber>,
+}
+
 /// Where an owner is in its sequence.
 #[derive(Debug)]
-pub(super) struct Sequence {
+pub(crate) struct Sequence {
     seqid: u32,
     last: Option<(OwnerRequest, OwnerReply)>,
     /// A request is being executed.
@@ -49,7 +61,7 @@ pub(super) struct Sequence {
 
 /// What a request is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(crate) enum Judged {
     Next,
     /// The last one again.
     Again(OwnerReply),
@@ -57,31 +69,31 @@ pub(super) enum Judged {
 
 impl Sequence {
     /// A sequence that begins with this request, which is being executed.
-    pub(super) fn begun_by(request: &OwnerRequest) -> Self {
+    pub(crate) fn begun_by(request: &OwnerRequest) -> Self {
         Self { seqid: request.seqid.wrapping_sub(1), last: None, is_busy: true }
     }
 
     /// A sequence whose last request was answered otherwise.
-    pub(super) fn at(seqid: u32) -> Self {
+    pub(crate) fn at(seqid: u32) -> Self {
         Self { seqid, last: None, is_busy: false }
     }
 
     /// A sequence whose last request was answered so.
-    pub(super) fn restored(seqid: u32, last: Option<(OwnerRequest, OwnerReply)>) -> Self {
+    pub(crate) fn restored(seqid: u32, last: Option<(OwnerRequest, OwnerReply)>) -> Self {
         Self { seqid, last, is_busy: false }
     }
 
     /// The last request that was executed.
-    pub(super) fn executed(&self) -> (u32, Option<(OwnerRequest, OwnerReply)>) {
+    pub(crate) fn executed(&self) -> (u32, Option<(OwnerRequest, OwnerReply)>) {
         (self.seqid, self.last.clone())
     }
 
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.is_busy
     }
 
     /// Judges a request. The next one is not begun by that.
-    pub(super) fn judge(&self, request: &OwnerRequest) -> Result<Judged, StateError> {
+    pub(crate) fn judge(&self, request: &OwnerRequest) -> Result<Judged, StateError> {
         if self.is_busy {
             return Err(StateError::OwnerBusy);
         }
@@ -93,21 +105,21 @@ impl Sequence {
     }
 
     /// Whether a sequence id is the next one.
-    pub(super) fn require_next(&self, seqid: u32) -> Result<(), StateError> {
+    pub(crate) fn require_next(&self, seqid: u32) -> Result<(), StateError> {
         if seqid == self.seqid.wrapping_add(1) { Ok(()) } else { Err(StateError::BadSequence) }
     }
 
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.is_busy = true;
     }
 
     /// The request that was begun is answered, and has used its sequence id.
-    pub(super) fn finish(&mut self, request: &OwnerRequest, reply: OwnerReply) {
+    pub(crate) fn finish(&mut self, request: &OwnerRequest, reply: OwnerReply) {
         *self = Self { seqid: request.seqid, last: Some((*request, reply)), is_busy: false };
     }
 
     /// The last request gets another reply, if it is this one.
-    pub(super) fn answer_otherwise(&mut self, request: &OwnerRequest, reply: OwnerReply) -> bool {
+    pub(crate) fn answer_otherwise(&mut self, request: &OwnerRequest, reply: OwnerReply) -> bool {
         match &mut self.last {
             Some((last, kept)) if request.is_again(last) => *kept = reply,
             _ => return false,
@@ -116,7 +128,7 @@ impl Sequence {
     }
 
     /// The last request, if it is this one, has not used its sequence id after all: it may come again.
-    pub(super) fn unuse(&mut self, request: &OwnerRequest) -> bool {
+    pub(crate) fn unuse(&mut self, request: &OwnerRequest) -> bool {
         let is_last = self.last.as_ref().is_none_or(|(last, _)| request.is_again(last));
         if self.is_busy || self.seqid != request.seqid || !is_last {
             return false;
@@ -126,12 +138,12 @@ impl Sequence {
     }
 
     /// It has not used its sequence id.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.is_busy = false;
     }
 
     /// A request that another owner's sequence keeps the reply of has used the next sequence id.
-    pub(super) fn advance(&mut self, seqid: u32) {
+    pub(crate) fn advance(&mut self, seqid: u32) {
         *self = Self { seqid, last: None, is_busy: self.is_busy };
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::StateError;
 use crate::range_index::RangeIndex;
 
 /// What a lock permits others (RFC 8881 §18.10.3, `nfs_lock_type4`).
@@ -43,6 +44,38 @@ impl Span {
     pub(crate) fn clipped(self, other: Self) -> Option<Self> {
         let common = Self { start: self.start.max(other.start), end: self.end.min(other.end) };
         (common.start <= common.end).then_some(common)
+    }
+}
+
+/// Bytes of a file, as LOCK names them (RFC 8881 §18.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockRange {
+    /// The first byte.
+    pub offset: u64,
+    /// How many bytes. [`u64::MAX`] stands for all that follow.
+    pub length: u64,
+}
+
+impl LockRange {
+    /// Whether a lock can be of these bytes: there is one, and the last is none behind 2^64 - 1.
+    pub fn is_possible(self) -> bool {
+        self.span().is_ok()
+    }
+
+    pub(crate) fn span(self) -> Result<Span, StateError> {
+        let end = match (self.length, self.offset.checked_add(self.length)) {
+            (u64::MAX, _) => u64::MAX,
+            (1.., Some(behind)) => behind - 1,
+            _ => return Err(StateError::Invalid),
+        };
+        Ok(Span { start: self.offset, end })
+    }
+}
+
+impl From<Span> for LockRange {
+    fn from(span: Span) -> Self {
+        let length = if span.end == u64::MAX { u64::MAX } else { span.end - span.start + 1 };
+        Self { offset: span.start, length }
     }
 }
 
@@ -414,7 +447,8 @@ impl<O: Eq, T: Eq> Eq for Ranges<O, T> {}
 mod tests {
     use proptest::prelude::*;
 
-    use super::{LockKind, Ranges, Span};
+    use super::{LockKind, LockRange, Ranges, Span};
+    use crate::error::StateError;
 
     const MAX: u64 = u64::MAX;
 
@@ -582,6 +616,32 @@ mod tests {
                     let keeps = expected.iter().any(|(owner, ..)| *owner == other);
                     prop_assert_eq!(ranges.keeps(&other, span, kind), keeps);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_begin_and_end_within_64_bits() {
+        let rows = [
+            ((0, 0), None),
+            ((5, 0), None),
+            ((0, 1), Some((0, 0))),
+            ((5, 10), Some((5, 14))),
+            ((0, MAX), Some((0, MAX))),
+            ((MAX, MAX), Some((MAX, MAX))),
+            ((7, MAX), Some((7, MAX))),
+            ((0, MAX - 1), Some((0, MAX - 2))),
+            ((1, MAX - 1), Some((1, MAX - 1))),
+            ((2, MAX - 1), None),
+            ((MAX - 1, 1), Some((MAX - 1, MAX - 1))),
+            ((MAX, 1), None),
+        ];
+        for ((offset, length), expected) in rows {
+            let range = LockRange { offset, length };
+            let expected = expected.map(|(start, end)| Span { start, end });
+            assert_eq!(range.span(), expected.ok_or(StateError::Invalid), "{range:?}");
+            if let Some(span) = expected {
+                assert_eq!(LockRange::from(span).span(), Ok(span));
             }
         }
     }

@@ -2,25 +2,24 @@
 
 mod hosts;
 pub(crate) mod recorded;
-pub(crate) mod set_client;
+mod set_client;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use self::set_client::SetClientRecord;
 use crate::client::{Kind, Recorded};
 use crate::exchange::{Case, Confirmed, judge};
 use crate::image::{ClientEvent, Event, Journal, RestoredRecord};
 use crate::session::slot_bytes_max;
+use crate::set_client::SetClientRecord;
+use crate::settings::OWNER_BYTES_MAX;
 use crate::{
-    Channel, Client, ClientId, ExchangeId, ExchangedId, Principal, Protocol, Session, SessionId,
-    Settings, StateError,
+    Channel, Client, ClientId, CreateSession, CreatedSession, ExchangeId, ExchangedId, Principal,
+    Protocol, Session, Settings, StateError,
 };
 
-/// Longest client owner, and longest open-owner (`NFS4_OPAQUE_LIMIT`), in bytes.
-pub(crate) const OWNER_BYTES_MAX: usize = 1024;
 /// What is kept of an implementation's name, in bytes.
 const IMPLEMENTATION_BYTES_MAX: usize = 256;
 /// Clients, whatever the limits say: the index of a record has 16 bits. Besides, there may be
@@ -28,40 +27,6 @@ const IMPLEMENTATION_BYTES_MAX: usize = 256;
 const CLIENTS_MAX: u32 = 28_000;
 /// Unconfirmed records that there may be, whatever the limits say.
 const UNCONFIRMED_MIN: usize = 16;
-
-/// A `CREATE_SESSION` operation.
-#[derive(Clone, Copy, Debug)]
-pub struct CreateSession<'a> {
-    /// Whose session.
-    pub client: ClientId,
-    /// Sequence id (`csa_sequence`).
-    pub sequence: u32,
-    /// Who asks.
-    pub principal: &'a Principal,
-    /// Bounds of requests.
-    pub fore: Channel,
-    /// Bounds of callbacks.
-    pub back: Channel,
-    /// `CREATE_SESSION4_FLAG_*`, as they are to be answered.
-    pub flags: u32,
-    /// The connection that the session is bound to.
-    pub connection: u64,
-}
-
-/// The result of a `CREATE_SESSION`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreatedSession {
-    /// The new session.
-    pub session: SessionId,
-    /// Sequence id of the request.
-    pub sequence: u32,
-    /// `CREATE_SESSION4_FLAG_*`.
-    pub flags: u32,
-    /// Bounds of requests, as granted.
-    pub fore: Channel,
-    /// Bounds of callbacks, as granted.
-    pub back: Channel,
-}
 
 /// A client, for listings.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,30 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::back_channel::{BackChannel, BackChannelImage};
+use crate::back_channel::BackChannel;
+use crate::channel::BackChannelImage;
 use crate::image::Event;
 use crate::slot::{Begun, Holding, LastRequest, Slot};
 use crate::under_way::UnderWay;
-use crate::{Client, SessionId, StateError};
+use crate::{Channel, Client, SessionId, StateError};
 
 /// Connections that a session remembers. One more, and it forgets the one bound first: that one is
 /// bound again by its next SEQUENCE.
 const CONNECTIONS_MAX: usize = 256;
-
-/// Bounds of one direction of a session (RFC 8881 §18.36, `channel_attrs4`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Channel {
-    /// Largest request, in bytes.
-    pub request_bytes_max: u32,
-    /// Largest reply, in bytes.
-    pub response_bytes_max: u32,
-    /// Largest reply that is kept for a retransmission, in bytes.
-    pub response_bytes_cached_max: u32,
-    /// Most operations of a request.
-    pub operations_max: u32,
-    /// Most requests at once: the slots.
-    pub requests_max: u32,
-}
 
 /// Bytes that one slot with its kept reply may have.
 pub(crate) fn slot_bytes_max(fore: &Channel) -> u64 {

@@ -54,6 +54,21 @@ pub enum SetClientError {
     State(#[from] StateError),
 }
 
+/// What is known of a client of minor version 0 beside its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SetClientRecord {
+    /// Repeated by `SETCLIENTID_CONFIRM`.
+    pub(crate) confirm: [u8; 8],
+    pub(crate) callback: Callback,
+    /// An update of the two that is not confirmed.
+    pub(crate) update: Option<([u8; 8], Callback)>,
+}
+
+/// The number that makes a verifier differ from others of its instance.
+pub(crate) fn number_of_confirm(confirm: [u8; 8]) -> u64 {
+    u64::from_be_bytes(confirm) & u64::from(u32::MAX)
+}
+
 /// How the confirmed record of the same name compares with a `SETCLIENTID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asking {

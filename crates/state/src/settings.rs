@@ -1,6 +1,9 @@
 //! Settings and bounds.
 
-use crate::DelegationKind;
+use crate::delegation_record::DelegationKind;
+
+/// Longest client owner, and longest open-owner (`NFS4_OPAQUE_LIMIT`), in bytes.
+pub(crate) const OWNER_BYTES_MAX: usize = 1024;
 
 /// Bounds of what clients can make. What exceeds one gets [`crate::StateError::TryLater`].
 #[derive(Clone, Debug, PartialEq, Eq)]

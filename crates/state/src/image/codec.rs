@@ -3,17 +3,22 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use steadfast_vfs::StorageHandle;
+use thiserror::Error;
 
-use super::ImageError;
-use crate::back_channel::{BackChannelImage, CallbackTarget};
-use crate::files::Share;
+use crate::channel::{BackChannelImage, CallbackTarget};
 use crate::ids::OpenNumber;
 use crate::ranges::{LockKind, Span};
-use crate::registry::set_client::SetClientRecord;
+use crate::set_client::SetClientRecord;
+use crate::share::Share;
 use crate::{
     Callback, Channel, ClientId, CreatedSession, FileKey, OwnerReply, OwnerRequest, SessionId,
     ShareAccess, ShareDeny,
 };
+
+/// Bytes that are no events of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("these are no events of this version of the state")]
+pub struct ImageError;
 
 /// Appends to the bytes of an event.
 pub(super) struct Put<'a>(pub(super) &'a mut Vec<u8>);

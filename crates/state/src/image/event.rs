@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::ImageError;
-use super::codec::{Put, Take};
-use crate::back_channel::BackChannelImage;
-use crate::files::Share;
+use super::codec::{ImageError, Put, Take};
+use crate::channel::BackChannelImage;
 use crate::ids::{DelegationNumber, LockNumber, OpenNumber};
+use crate::owner_sequence::OwnerImage;
 use crate::ranges::{LockKind, Span};
-use crate::registry::set_client::SetClientRecord;
-use crate::v40::OwnerImage;
+use crate::set_client::SetClientRecord;
+use crate::share::Share;
 use crate::{Channel, ClientId, CreatedSession, DelegationKind, FileKey, SessionId};
 
 /// Something of the state is so from now on.
@@ -68,7 +67,7 @@ pub(crate) enum Event<'a> {
         file: FileKey,
         seqid: u32,
         share: Share,
-        /// As [`crate::opens::AskedShares`] has them.
+        /// As [`crate::share::AskedShares`] has them.
         asked: u16,
     },
     /// An open is gone, with what was locked by it.

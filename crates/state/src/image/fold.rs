@@ -4,37 +4,31 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use thiserror::Error;
-
 use super::Event;
+use super::codec::ImageError;
 use super::event::ClientEvent;
-use crate::back_channel::BackChannelImage;
-use crate::files::Share;
+use crate::channel::BackChannelImage;
 use crate::ids::{DelegationNumber, LockNumber, OpenNumber};
+use crate::owner_sequence::OwnerImage;
 use crate::ranges::Ranges;
-use crate::registry::set_client::{SetClientRecord, number_of_confirm};
+use crate::set_client::{SetClientRecord, number_of_confirm};
+use crate::share::Share;
 use crate::under_way::{UnderWay, is_not_before};
-use crate::v40::OwnerImage;
 use crate::{Channel, ClientId, CreatedSession, DelegationKind, FileKey, SessionId};
-
-/// Bytes that are no events of this version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("these are no events of this version of the state")]
-pub struct ImageError;
 
 /// What events come to: all that a state keeps, without what makes it fast.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    pub(super) clients: BTreeMap<ClientId, ClientImage>,
-    pub(super) hosts: BTreeMap<ClientId, HostImage>,
+    pub(crate) clients: BTreeMap<ClientId, ClientImage>,
+    pub(crate) hosts: BTreeMap<ClientId, HostImage>,
     owners: HashMap<OwnerKey, ClientId>,
     sessions: HashMap<SessionId, ClientId>,
     /// The last generation of each place for a client.
-    pub(super) places: BTreeMap<u16, u16>,
-    pub(super) serial_next: u64,
-    pub(super) session_serial_next: u64,
+    pub(crate) places: BTreeMap<u16, u16>,
+    pub(crate) serial_next: u64,
+    pub(crate) session_serial_next: u64,
     /// What is above the numbers of all records, and those in the verifiers of `SETCLIENTID`.
-    pub(super) order_next: u64,
+    pub(crate) order_next: u64,
 }
 
 /// Which records there may be one of.
@@ -47,87 +41,87 @@ struct OwnerKey {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ClientImage {
-    pub(super) owner: Arc<[u8]>,
-    pub(super) verifier: [u8; 8],
-    pub(super) principal: Box<[u8]>,
-    pub(super) implementation: Box<[u8]>,
-    pub(super) address: IpAddr,
-    pub(super) is_confirmed: bool,
-    pub(super) has_completed_reclaim: bool,
-    pub(super) sequence: u32,
-    pub(super) created: Option<CreatedSession>,
-    pub(super) set: Option<SetClientRecord>,
-    pub(super) sessions: BTreeMap<SessionId, SessionImage>,
-    pub(super) opens: OpensImage,
+pub(crate) struct ClientImage {
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) verifier: [u8; 8],
+    pub(crate) principal: Box<[u8]>,
+    pub(crate) implementation: Box<[u8]>,
+    pub(crate) address: IpAddr,
+    pub(crate) is_confirmed: bool,
+    pub(crate) has_completed_reclaim: bool,
+    pub(crate) sequence: u32,
+    pub(crate) created: Option<CreatedSession>,
+    pub(crate) set: Option<SetClientRecord>,
+    pub(crate) sessions: BTreeMap<SessionId, SessionImage>,
+    pub(crate) opens: OpensImage,
 }
 
 /// A host that speaks NLM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HostImage {
-    pub(super) name: Arc<[u8]>,
-    pub(super) address: IpAddr,
-    pub(super) state: u32,
-    pub(super) opens: OpensImage,
+pub(crate) struct HostImage {
+    pub(crate) name: Arc<[u8]>,
+    pub(crate) address: IpAddr,
+    pub(crate) state: u32,
+    pub(crate) opens: OpensImage,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SessionImage {
-    pub(super) fore: Channel,
-    pub(super) back: Channel,
-    pub(super) slots: BTreeMap<u32, SlotImage>,
-    pub(super) back_channel: BackChannelImage,
+pub(crate) struct SessionImage {
+    pub(crate) fore: Channel,
+    pub(crate) back: Channel,
+    pub(crate) slots: BTreeMap<u32, SlotImage>,
+    pub(crate) back_channel: BackChannelImage,
     /// By slot: requests that have done something and have not ended.
-    pub(super) under_way: BTreeMap<u32, UnderWay>,
+    pub(crate) under_way: BTreeMap<u32, UnderWay>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SlotImage {
-    pub(super) sequence: u32,
-    pub(super) digest: u32,
-    pub(super) reply: Option<Arc<[u8]>>,
+pub(crate) struct SlotImage {
+    pub(crate) sequence: u32,
+    pub(crate) digest: u32,
+    pub(crate) reply: Option<Arc<[u8]>>,
 }
 
 /// The ranges of one lock-owner in one file, by the opens that locked them.
-pub(super) type RangesImage = Ranges<(), OpenNumber>;
+pub(crate) type RangesImage = Ranges<(), OpenNumber>;
 
 /// The opens, locks and delegations of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct OpensImage {
-    pub(super) opens: BTreeMap<OpenNumber, OpenImage>,
-    pub(super) locks: BTreeMap<LockNumber, LockImage>,
-    pub(super) delegations: BTreeMap<DelegationNumber, DelegationImage>,
+pub(crate) struct OpensImage {
+    pub(crate) opens: BTreeMap<OpenNumber, OpenImage>,
+    pub(crate) locks: BTreeMap<LockNumber, LockImage>,
+    pub(crate) delegations: BTreeMap<DelegationNumber, DelegationImage>,
     /// By whether it is a lock-owner, and name.
-    pub(super) owners: BTreeMap<(bool, Arc<[u8]>), OwnerImage>,
+    pub(crate) owners: BTreeMap<(bool, Arc<[u8]>), OwnerImage>,
     /// By file and lock-owner. Neither is ever empty.
-    pub(super) ranges: HashMap<FileKey, BTreeMap<Arc<[u8]>, RangesImage>>,
+    pub(crate) ranges: HashMap<FileKey, BTreeMap<Arc<[u8]>, RangesImage>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OpenImage {
-    pub(super) owner: Arc<[u8]>,
-    pub(super) file: FileKey,
-    pub(super) seqid: u32,
-    pub(super) share: Share,
-    pub(super) asked: u16,
+pub(crate) struct OpenImage {
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) file: FileKey,
+    pub(crate) seqid: u32,
+    pub(crate) share: Share,
+    pub(crate) asked: u16,
     /// By this open.
-    pub(super) locks: BTreeSet<LockNumber>,
+    pub(crate) locks: BTreeSet<LockNumber>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LockImage {
-    pub(super) open: OpenNumber,
-    pub(super) owner: Arc<[u8]>,
-    pub(super) seqid: u32,
+pub(crate) struct LockImage {
+    pub(crate) open: OpenNumber,
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) seqid: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DelegationImage {
-    pub(super) file: FileKey,
-    pub(super) kind: DelegationKind,
-    pub(super) handle: Arc<[u8]>,
-    pub(super) is_recalled: bool,
-    pub(super) is_revoked: bool,
+pub(crate) struct DelegationImage {
+    pub(crate) file: FileKey,
+    pub(crate) kind: DelegationKind,
+    pub(crate) handle: Arc<[u8]>,
+    pub(crate) is_recalled: bool,
+    pub(crate) is_revoked: bool,
 }
 
 impl Image {
@@ -369,13 +363,13 @@ impl Image {
 
 impl OpensImage {
     /// Whether an open has locked something of its file.
-    pub(super) fn has_ranges(&self, number: OpenNumber, open: &OpenImage) -> bool {
+    pub(crate) fn has_ranges(&self, number: OpenNumber, open: &OpenImage) -> bool {
         let owners = self.ranges.get(&open.file).into_iter().flatten();
         owners.into_iter().any(|(_, ranges)| ranges.has_tag(&(), number))
     }
 
     /// Whether an owner has a lock stateid by an open.
-    pub(super) fn has_stateid(&self, open: OpenNumber, owner: &[u8]) -> bool {
+    pub(crate) fn has_stateid(&self, open: OpenNumber, owner: &[u8]) -> bool {
         let locks = self.opens.get(&open).into_iter().flat_map(|open| &open.locks);
         locks.filter_map(|lock| self.locks.get(lock)).any(|lock| *lock.owner == *owner)
     }

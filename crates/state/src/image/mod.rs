@@ -18,8 +18,9 @@ mod restore;
 #[cfg(test)]
 mod tests;
 
+pub use codec::ImageError;
 pub(crate) use event::{ClientEvent, Event};
-pub use fold::{Image, ImageError};
+pub use fold::Image;
 pub(crate) use journal::Journal;
 pub use record_file::RecordsError;
 pub use records::{ClientRecord, ClientRecords};

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::ImageError;
-use super::codec::{Put, Take};
+use super::codec::{ImageError, Put, Take};
 use crate::ClientId;
 
 /// A client that has state, or had some.

@@ -10,10 +10,11 @@ use parking_lot::RwLockReadGuard;
 use super::Event;
 use super::fold::{ClientImage, DelegationImage, Image, OpenImage, OpensImage, SessionImage};
 use crate::client_locks::LockRecord;
-use crate::delegations::DelegationRecord;
+use crate::delegation_record::DelegationRecord;
 use crate::file_locks::LockOwner;
-use crate::opens::{AskedShares, ClientOpens, OpenRecord};
-use crate::registry::set_client::SetClientRecord;
+use crate::opens::{ClientOpens, OpenRecord};
+use crate::set_client::SetClientRecord;
+use crate::share::AskedShares;
 use crate::slot::LastRequest;
 use crate::{Client, ClientId, CreatedSession, FileKey, Principal, Session, SessionId, State};
 

@@ -2,27 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Asked, OWNER_BYTES_MAX, Record, Registry};
-use crate::v40::{Asking, Confirming, Named, SetCase, judge_confirm, judge_set};
+use super::{Asked, Record, Registry};
+use crate::set_client::{
+    Asking, Confirming, Named, SetCase, SetClientRecord, judge_confirm, judge_set,
+};
+use crate::settings::OWNER_BYTES_MAX;
 use crate::{
     Callback, Client, ClientId, Principal, SetClient, SetClientError, SetClientId, Settings,
     StateError,
 };
-
-/// What is known of a client of minor version 0 beside its record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SetClientRecord {
-    /// Repeated by `SETCLIENTID_CONFIRM`.
-    pub(crate) confirm: [u8; 8],
-    pub(crate) callback: Callback,
-    /// An update of the two that is not confirmed.
-    pub(crate) update: Option<([u8; 8], Callback)>,
-}
-
-/// The number that makes a verifier differ from others of its instance.
-pub(crate) fn number_of_confirm(confirm: [u8; 8]) -> u64 {
-    u64::from_be_bytes(confirm) & u64::from(u32::MAX)
-}
 
 impl Registry {
     /// `SETCLIENTID` (RFC 7530 §16.33.5).

@@ -6,23 +6,21 @@
 //! In between no other request of that owner begins.
 
 mod owners;
-mod sequence;
-mod set_client;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+pub(crate) use owners::Owners;
 use owners::{Begun, OwnerName};
-pub(crate) use owners::{OwnerImage, Owners};
-pub use sequence::{OwnerReply, OwnerRequest};
-pub(crate) use set_client::{Asking, Confirming, Named, SetCase, judge_confirm, judge_set};
-pub use set_client::{Callback, SetClient, SetClientError, SetClientId};
 
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::opens::ClientOpens;
-use crate::registry::OWNER_BYTES_MAX;
-use crate::{Client, ClientId, FileKey, Principal, State, StateError, StateId};
+use crate::settings::OWNER_BYTES_MAX;
+use crate::{
+    Callback, Client, ClientId, FileKey, OwnerReply, OwnerRequest, Principal, SetClient,
+    SetClientError, SetClientId, State, StateError, StateId,
+};
 
 /// How an operation with a sequence id begins.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::sequence::{Judged, OwnerReply, OwnerRequest, Sequence};
 use crate::ids::OpenNumber;
 use crate::image::Event;
+use crate::owner_sequence::{Judged, OwnerImage, OwnerReply, OwnerRequest, Sequence};
 use crate::{Client, StateError};
 
 /// Owners of a client that have failed to open anything, and of which the last reply is kept all the
@@ -38,17 +38,6 @@ impl OpenOwner {
     fn has_nothing(&self) -> bool {
         !self.is_confirmed && self.unconfirmed.is_none()
     }
-}
-
-/// What of an owner outlives the process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OwnerImage {
-    pub(crate) is_lock: bool,
-    pub(crate) seqid: u32,
-    pub(crate) last: Option<(OwnerRequest, OwnerReply)>,
-    pub(crate) is_confirmed: bool,
-    pub(crate) unconfirmed: Option<OpenNumber>,
-    pub(crate) closed: Option<OpenNumber>,
 }
 
 /// All owners of a client.
