@@ -525,7 +525,11 @@ impl State {
     }
 
     /// Notes all delegations of a client.
-    pub(crate) fn note_delegations(&self, client: &Client, opens: &crate::opens::ClientOpens) {
+    pub(crate) fn note_delegations(
+        &self,
+        client: &Client,
+        opens: &crate::client::opens::ClientOpens,
+    ) {
         for (number, record) in &opens.delegations {
             // Others may begin a recall at this time: they note it before this or after.
             let shard = self.delegations.shard(&record.file);
@@ -540,7 +544,7 @@ impl State {
     pub(crate) fn restore_delegation(
         &self,
         client: &Arc<Client>,
-        opens: &mut crate::opens::ClientOpens,
+        opens: &mut crate::client::opens::ClientOpens,
         number: DelegationNumber,
         record: DelegationRecord,
         is_recalled: bool,

@@ -13,10 +13,10 @@
 mod hosts;
 mod local;
 
-use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering as Memory;
+use std::sync::atomic::Ordering;
 
+use crate::client::lock_owner::LockOwner;
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::ranges::{LockKind, Range, Ranges, Span};
@@ -32,41 +32,6 @@ const WAITERS_MAX: usize = 64;
 const WAITS_A_CLIENT_MAX: u32 = 64;
 /// Clients with expired leases that one judgement names: the caller expires them and asks again.
 const EXPIRED_MAX: usize = 64;
-
-/// Who holds ranges of a file: a lock-owner of a client.
-#[derive(Clone, Debug)]
-pub(crate) struct LockOwner {
-    pub(crate) client: Arc<Client>,
-    pub(crate) name: Arc<[u8]>,
-}
-
-impl LockOwner {
-    /// What is before all others of a client.
-    fn first(client: &Arc<Client>) -> Self {
-        Self { client: Arc::clone(client), name: Arc::from(&[][..]) }
-    }
-}
-
-impl Ord for LockOwner {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_client = self.client.id().cmp(&other.client.id());
-        by_client.then_with(|| self.name.cmp(&other.name))
-    }
-}
-
-impl PartialOrd for LockOwner {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for LockOwner {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for LockOwner {}
 
 /// What somebody is told once a lock that he waits for is free.
 #[derive(Clone, Copy)]
@@ -165,8 +130,8 @@ struct Waiter {
 impl Waiter {
     fn new(asking: &Asking<'_>) -> Option<Self> {
         let waits = &asking.owner.client.waits;
-        if waits.fetch_add(1, Memory::Relaxed) >= WAITS_A_CLIENT_MAX {
-            waits.fetch_sub(1, Memory::Relaxed);
+        if waits.fetch_add(1, Ordering::Relaxed) >= WAITS_A_CLIENT_MAX {
+            waits.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         Some(Self {
@@ -215,7 +180,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.owner.client.waits.fetch_sub(1, Memory::Relaxed);
+        self.owner.client.waits.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -260,7 +225,7 @@ impl FileLocks {
     /// An owner was granted a lock, if it is one of a host.
     fn count_grant(&self, owner: &LockOwner) {
         if let Some(host) = owner.client.host() {
-            host.grants(&owner.name, &self.file).fetch_add(1, Memory::Relaxed);
+            host.grants(&owner.name, &self.file).fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -11,11 +11,11 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
+use crate::changed_locks::ChangedLocks;
+use crate::effects::Effects;
 use crate::file_locks::FileLocks;
 use crate::gate::Gate;
-use crate::hosts::Effects;
 use crate::ids::{ByNumber, OpenNumber};
-use crate::local::ChangedLocks;
 use crate::ranges::LockKind;
 use crate::share::Share;
 use crate::{Client, DelegationKind, FileKey, ShareAccess, ShareDeny};

@@ -10,17 +10,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::file_locks::LockOwner;
+use crate::client::lock_owner::LockOwner;
+use crate::client::opens::ClientOpens;
 use crate::ids::{LockNumber, OpenNumber, lowered_seqid};
 use crate::image::Event;
-use crate::opens::ClientOpens;
 use crate::ranges::{LockKind, Span};
-use crate::share::AskedShares;
 use crate::share::Share;
 use crate::{Client, FileKey, State, StateError, StateId};
-
-/// Seqids of a client that may still go back further. The oldest is forgotten.
-const FAILED_SEQIDS_MAX: usize = 64;
 
 /// Which OPENs may ask again for what their owner has, though it denies that to itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +118,7 @@ impl Granted {
     }
 
     /// Its number among [`Unsettled`].
-    fn serial(&self) -> Option<u64> {
+    pub(super) fn serial(&self) -> Option<u64> {
         match &self.what {
             What::Open(GrantedOpen { added: Some((serial, _)), .. }) => Some(*serial),
             _ => None,
@@ -146,109 +142,6 @@ impl Drop for Granted {
         if let What::Open(GrantedOpen { added: Some((serial, _)), .. }) = self.what {
             self.client.opens.lock().unsettled.settle(serial);
         }
-    }
-}
-
-/// Seqids that a request was the last to raise, and that failed when another one had raised them since: by
-/// number, from which, and to which they go back, once that one has failed too.
-#[derive(Debug)]
-pub(crate) struct FailedSeqids<N>(Vec<(N, u32, u32)>);
-
-impl<N> Default for FailedSeqids<N> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<N: Copy + PartialEq> FailedSeqids<N> {
-    pub(crate) fn add(&mut self, number: N, from: u32, to: u32) {
-        if self.0.len() >= FAILED_SEQIDS_MAX {
-            self.0.remove(0);
-        }
-        self.0.push((number, from, to));
-    }
-
-    /// To which a seqid goes back that goes back to this.
-    pub(crate) fn lowest(&mut self, number: N, mut seqid: u32) -> u32 {
-        while let Some(place) =
-            self.0.iter().position(|(of, from, _)| (*of, *from) == (number, seqid))
-        {
-            (_, _, seqid) = self.0.swap_remove(place);
-        }
-        seqid
-    }
-
-    pub(crate) fn forget(&mut self, number: N) {
-        self.0.retain(|(of, ..)| *of != number);
-    }
-}
-
-/// The OPENs of a client that have added something and are not settled. There are as many as OPENs of requests
-/// under way at most: a COMPOUND has up to 64 operations, or 128 in minor version 0.
-#[derive(Debug, Default)]
-pub(crate) struct Unsettled {
-    serial_next: u64,
-    pub(crate) failed: FailedSeqids<OpenNumber>,
-    opens: Vec<(u64, OpenNumber, Share)>,
-}
-
-impl Unsettled {
-    /// An OPEN has asked for a share, which was asked for before or not. Its serial number, if it is to be
-    /// taken back.
-    pub(crate) fn add(
-        &mut self,
-        number: OpenNumber,
-        share: Share,
-        was_asked: bool,
-    ) -> Option<(u64, Share)> {
-        if was_asked && !self.has(number, share) {
-            return None;
-        }
-        let serial = self.serial_next;
-        self.serial_next += 1;
-        self.opens.push((serial, number, share));
-        Some((serial, share))
-    }
-
-    /// Takes one out. Whether nobody else has asked for the share; `None` if it is settled.
-    fn take(&mut self, serial: u64) -> Option<bool> {
-        let place = self.opens.iter().position(|(it, ..)| *it == serial)?;
-        let (_, number, share) = self.opens.swap_remove(place);
-        Some(!self.has(number, share))
-    }
-
-    /// One stays, and what others have asked for that is the same.
-    fn settle(&mut self, serial: u64) {
-        if let Some(&(_, number, share)) = self.opens.iter().find(|(it, ..)| *it == serial) {
-            self.opens.retain(|(_, of, asked)| (*of, *asked) != (number, share));
-        }
-    }
-
-    /// An open is as it is now by the will of its owner, or is no more.
-    pub(crate) fn settle_all(&mut self, number: OpenNumber) {
-        if !self.opens.is_empty() {
-            self.opens.retain(|(_, of, _)| *of != number);
-        }
-    }
-
-    /// An open was downgraded to these by a request that was granted this. What others have asked for is
-    /// settled: the client is told that it has it.
-    pub(crate) fn settle_others(
-        &mut self,
-        number: OpenNumber,
-        asked: AskedShares,
-        granted: &[&Granted],
-    ) {
-        let is_its = |serial| granted.iter().any(|granted| granted.serial() == Some(serial));
-        let others = self.opens.iter().filter(|(serial, of, _)| *of == number && !is_its(*serial));
-        let others: Vec<Share> = others.map(|(.., share)| *share).collect();
-        self.opens.retain(|(_, of, share)| {
-            *of != number || (asked.has(*share) && !others.contains(share))
-        });
-    }
-
-    fn has(&self, number: OpenNumber, share: Share) -> bool {
-        self.opens.iter().any(|(_, of, asked)| (*of, *asked) == (number, share))
     }
 }
 

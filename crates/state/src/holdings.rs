@@ -3,33 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::client::Kind;
 use crate::delegation_record::DelegationRecord;
 use crate::{
     Client, ClientId, DelegationKind, FileKey, LockKind, LockRange, ShareAccess, ShareDeny, State,
     StateError,
 };
-
-/// What a client speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// NFSv4, minor version 0.
-    Nfs40,
-    /// NFSv4, a later minor version: a session may be of any.
-    Nfs41,
-    /// NLM, beside NFSv3.
-    Nlm,
-}
-
-impl Protocol {
-    pub(crate) fn of(kind: &Kind, is_set: bool) -> Self {
-        match kind {
-            Kind::Host(_) => Self::Nlm,
-            Kind::Nfs4 if is_set => Self::Nfs40,
-            Kind::Nfs4 => Self::Nfs41,
-        }
-    }
-}
 
 /// Something that a client has at a file, or wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +68,9 @@ impl State {
         let client = self.client(id).ok_or(StateError::StaleClientId)?;
         let (mut opens, mut delegations): (Vec<_>, Vec<_>) = {
             let opens = client.opens.lock();
-            let of =
-                |open: &crate::opens::OpenRecord| (open.file, Arc::clone(&open.owner), open.share);
+            let of = |open: &crate::client::opens::OpenRecord| {
+                (open.file, Arc::clone(&open.owner), open.share)
+            };
             let delegations = opens.delegations.iter().map(|(number, of)| (*number, of.clone()));
             (opens.iter().map(|(number, open)| (number, of(open))).collect(), delegations.collect())
         };

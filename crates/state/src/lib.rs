@@ -25,13 +25,13 @@
 //! panic on what clients send. Time is an argument: ms of any clock that does not go back.
 #![forbid(unsafe_code)]
 
-mod back_channel;
+mod changed_locks;
 mod channel;
 mod client;
-mod client_locks;
 mod create_session;
 mod delegation_record;
 mod delegations;
+mod effects;
 mod error;
 mod exchange;
 mod file_locks;
@@ -40,6 +40,7 @@ mod gate;
 mod grace;
 mod granted;
 mod holdings;
+mod host;
 mod hosts;
 mod ids;
 mod image;
@@ -47,11 +48,11 @@ mod local;
 mod locking;
 mod nlm;
 mod opening;
-mod opens;
 mod owner_sequence;
 mod range_index;
 mod ranges;
 mod registry;
+mod restore;
 mod session;
 mod session_table;
 mod set_client;
@@ -59,30 +60,33 @@ mod settings;
 mod share;
 mod slot;
 mod state;
+mod strangers;
 mod under_way;
 mod v40;
 
-pub use back_channel::{CallbackEnd, CallbackSlot};
 pub use channel::{CallbackTarget, Channel};
-pub use client::Client;
+pub use client::{Client, Protocol};
 pub use create_session::{CreateSession, CreatedSession};
 pub use delegation_record::DelegationKind;
 pub use delegations::{Change, Delegate, DelegationCounts, NotDelegated};
+pub use effects::Effect;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
 pub use granted::{Granted, Repeats};
-pub use holdings::{Held, Holding, Protocol};
-pub use hosts::{Effect, Host, HostInUse};
+pub use holdings::{Held, Holding};
+pub use host::{Host, HostInUse, NlmOwner};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
-pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError, Together};
+pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError};
 pub use locking::{Conflict, Lock, LockBy, LockError, LockReport};
-pub use nlm::{NlmBefore, NlmError, NlmHolder, NlmLock, NlmOwner, NlmTaken};
+pub use nlm::{NlmBefore, NlmError, NlmHolder, NlmLock, NlmTaken};
 pub use opening::Open;
 pub use owner_sequence::{OwnerReply, OwnerRequest};
 pub use ranges::{LockKind, LockRange};
 pub use registry::ClientReport;
+pub use restore::Together;
 pub use session::{
-    Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse, UNDER_WAY_BYTES,
+    CallbackEnd, CallbackSlot, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse,
+    UNDER_WAY_BYTES,
 };
 pub use set_client::{Callback, SetClient, SetClientError, SetClientId};
 pub use settings::{Delegations, Limits, Settings};

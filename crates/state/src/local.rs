@@ -4,80 +4,29 @@
 //! The state knows nothing of local processes: it does no I/O. Who has asked them tells a host to
 //! wait ([`State::nlm_hold_back`]).
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-
-use crate::file_locks::{Asking, FileLocks, LockOwner, Tells};
+use crate::client::lock_owner::LockOwner;
+use crate::file_locks::{Asking, Tells};
 use crate::nlm::LOCKS;
 use crate::opening::Stopped;
-use crate::ranges::{LockKind, Span};
 use crate::share::Share;
-use crate::{FileKey, Host, LockRange, NlmError, NlmLock, State, StateError};
+use crate::{FileKey, Host, LockKind, LockRange, NlmError, NlmLock, State, StateError};
 
 /// For how long a host is held back that waits for a local process, in ms: until the next tick.
 const HELD_BACK_MS: u64 = 900;
 
-/// The files of which ranges were locked or freed since somebody asked.
-#[derive(Debug, Default)]
-pub(crate) struct ChangedLocks {
-    is_watched: AtomicBool,
-    has_some: AtomicBool,
-    /// From the first to the last byte that changed.
-    spans: Mutex<HashMap<FileKey, Span>>,
-}
-
-impl ChangedLocks {
-    /// Takes up what has changed of a file's locks.
-    pub(crate) fn collect(&self, file: &FileKey, locks: &mut FileLocks) {
-        if let Some(span) = locks.take_changed() {
-            self.note(file, span);
-        }
-    }
-
-    /// Nobody has or wants anything of a file any more.
-    pub(crate) fn note_empty(&self, file: &FileKey) {
-        self.note(file, Span { start: 0, end: u64::MAX });
-    }
-
-    fn note(&self, file: &FileKey, span: Span) {
-        if !self.is_watched.load(Ordering::Relaxed) {
-            return;
-        }
-        self.spans
-            .lock()
-            .entry(*file)
-            .and_modify(|known| *known = known.hull(span))
-            .or_insert(span);
-        self.has_some.store(true, Ordering::Release);
-    }
-}
-
-impl Span {
-    /// All from the first byte of both to the last.
-    pub(crate) fn hull(self, other: Self) -> Self {
-        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
-    }
-}
-
 impl State {
     /// From now on [`State::take_changed_locks`] tells which locks change: somebody asks it.
     pub fn watch_locks(&self) {
-        self.files.changed.is_watched.store(true, Ordering::Relaxed);
+        self.files.changed.watch();
     }
 
     /// The files with locks that were taken, freed or changed since this was asked last, each with a
     /// range that has all of it. It costs a look at a flag if there are none.
     pub fn take_changed_locks(&self) -> Vec<(FileKey, LockRange)> {
-        let changed = &self.files.changed;
-        if !changed.has_some.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut spans = changed.spans.lock();
-        changed.has_some.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *spans).into_iter().map(|(file, span)| (file, span.into())).collect()
+        let changed = self.files.changed.take();
+        changed.into_iter().map(|(file, span)| (file, span.into())).collect()
     }
 
     /// What of a range is locked by anybody, in order: parts that do not overlap. Where somebody reads

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use thiserror::Error;
 
-use crate::client_locks::LockRecord;
-use crate::file_locks::{Asking, LockOwner, Refused, Tells, Time};
+use crate::client::lock_owner::LockOwner;
+use crate::client::locks::LockRecord;
+use crate::client::opens::ClientOpens;
+use crate::file_locks::{Asking, Refused, Tells, Time};
 use crate::granted::GrantedLock;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::image::Event;
 use crate::opening::Stopped;
-use crate::opens::ClientOpens;
 use crate::ranges::{LockKind, Range, Span};
 use crate::settings::OWNER_BYTES_MAX;
 use crate::{

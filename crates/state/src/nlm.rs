@@ -8,48 +8,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use thiserror::Error;
 
-use crate::file_locks::{Asking, LockOwner, Refused, Tells};
-use crate::hosts::Host;
+use crate::client::lock_owner::LockOwner;
+use crate::client::opens::ClientOpens;
+use crate::file_locks::{Asking, Refused, Tells};
+use crate::host::OWNER_BYTES_MAX;
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::opening::Stopped;
-use crate::opens::ClientOpens;
 use crate::ranges::{LockKind, Range, Span};
 use crate::share::Share;
-use crate::{Client, FileKey, LockRange, ShareAccess, ShareDeny, State, StateError};
+use crate::{
+    Client, FileKey, Host, LockRange, NlmOwner, ShareAccess, ShareDeny, State, StateError,
+};
 
-/// Longest owner in bytes (`MAXNETOBJ_SZ`).
-const OWNER_BYTES_MAX: usize = 1024;
 /// The owner of the open that a host's locks belong to.
 pub(crate) const LOCKS: &[u8] = b"";
 /// Begins the owner of an open that is a share reservation.
 const SHARE: &[u8] = b"s";
-
-/// An owner of locks at a host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NlmOwner {
-    /// Number of the process.
-    pub svid: u32,
-    /// The owner, which the host alone understands.
-    pub oh: Box<[u8]>,
-}
-
-impl NlmOwner {
-    /// The owner that [`NlmOwner::name`] has named.
-    pub(crate) fn of_name(name: &[u8]) -> Self {
-        match name.split_first_chunk() {
-            Some((svid, oh)) => Self { svid: u32::from_be_bytes(*svid), oh: oh.into() },
-            None => Self { svid: 0, oh: name.into() },
-        }
-    }
-
-    pub(crate) fn name(&self) -> Result<Arc<[u8]>, StateError> {
-        if self.oh.len() > OWNER_BYTES_MAX {
-            return Err(StateError::Invalid);
-        }
-        Ok([&self.svid.to_be_bytes(), &*self.oh].concat().into())
-    }
-}
 
 /// What is asked of a LOCK.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::client::opens::OpenRecord;
 use crate::files::{Asking, Conflict};
 use crate::granted::Repeats;
 use crate::ids::OpenNumber;
 use crate::image::Event;
-use crate::opens::OpenRecord;
 use crate::settings::OWNER_BYTES_MAX;
 use crate::share::Share;
 use crate::{Client, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};
@@ -173,7 +173,8 @@ impl State {
         let share = Share { access, deny };
         let stay = record.asked.within(share).filter(|_| !access.is_empty());
         let asked = stay.ok_or(StateError::Invalid)?;
-        opens.unsettled.settle_others(number, asked, granted);
+        let is_its = |serial| granted.iter().any(|granted| granted.serial() == Some(serial));
+        opens.unsettled.settle_others(number, asked, is_its);
         let record = opens.get_mut(number).ok_or(StateError::BadStateId)?;
         record.is_of_before = false;
         record.asked = asked;

@@ -40,6 +40,11 @@ impl Span {
         self.start <= other.start && other.end <= self.end
     }
 
+    /// All from the first byte of both to the last.
+    pub(crate) fn hull(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
     /// What both have.
     pub(crate) fn clipped(self, other: Self) -> Option<Self> {
         let common = Self { start: self.start.max(other.start), end: self.end.min(other.end) };

@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 
 use crate::client::Kind;
 use crate::delegations::DelegationTable;
+use crate::effects::Effects;
 use crate::files::Files;
-use crate::gate::StruckDenies;
 use crate::grace::Grace;
-use crate::hosts::{Effects, Hosts};
+use crate::hosts::Hosts;
 use crate::image::Journal;
 use crate::registry::{Expired, Record, Registry};
 use crate::session_table::SessionTable;
+use crate::strangers::StruckDenies;
 use crate::{
     Client, ClientId, ClientReport, CreateSession, CreatedSession, ExchangeId, ExchangedId,
     Session, SessionId, Settings, StateError,
@@ -156,6 +157,19 @@ impl State {
     /// The session with this id. It takes no lock, and writes nothing that clients share.
     pub fn session(&self, id: &SessionId) -> Option<Arc<Session>> {
         self.sessions.find(id)
+    }
+
+    /// The sessions of a client.
+    pub fn sessions_of(&self, client: ClientId) -> Vec<Arc<Session>> {
+        let registry = self.registry.lock();
+        registry.find(client).map_or_else(Vec::new, |record| record.sessions.clone())
+    }
+
+    /// Nothing goes out by a connection any more for these sessions: it is closed.
+    pub fn unbind_back(&self, sessions: &[SessionId], connection: u64) {
+        for session in sessions.iter().filter_map(|session| self.session(session)) {
+            session.unbind_back(connection);
+        }
     }
 
     /// To be called about once a second. Unconfirmed records go after a lease, courteous clients

@@ -1,10 +1,11 @@
 //! What is different about hosts that speak NLM: they are granted what they wait for.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering as Memory;
+use std::sync::atomic::Ordering;
 
-use super::{Asking, FileLocks, LockOwner, Time, Waiter};
+use super::{Asking, FileLocks, Time, Waiter};
 use crate::Client;
+use crate::client::lock_owner::LockOwner;
 use crate::ids::OpenNumber;
 use crate::ranges::{LockKind, Span};
 
@@ -136,7 +137,7 @@ impl FileLocks {
             self.ranges.owners_from(&first).take_while(is_its).cloned().collect();
         let whole = Span { start: 0, end: u64::MAX };
         self.unanswered.retain(|grant| !Arc::ptr_eq(&grant.owner.client, host));
-        if host.waits.load(Memory::Relaxed) > 0 {
+        if host.waits.load(Ordering::Relaxed) > 0 {
             self.waiters.retain(|waiter| !Arc::ptr_eq(&waiter.owner.client, host));
         }
         let ended: usize = owners.iter().map(|owner| self.ranges.of_owner(owner).count()).sum();

@@ -10,11 +10,10 @@
 
 mod codec;
 mod event;
-mod fold;
+pub(crate) mod fold;
 mod journal;
 mod record_file;
 mod records;
-mod restore;
 #[cfg(test)]
 mod tests;
 
@@ -25,5 +24,3 @@ pub(crate) use journal::Journal;
 pub use record_file::RecordsError;
 pub use records::{ClientRecord, ClientRecords};
 pub(crate) use records::{RecordEvent, RecordJournal};
-pub(crate) use restore::RestoredRecord;
-pub use restore::Together;

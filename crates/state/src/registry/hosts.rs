@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Record, Registry};
 use crate::client::Kind;
-use crate::hosts::HostData;
+use crate::client::host_data::HostData;
 use crate::{Client, ClientId, Principal, StateError};
 
 /// Hosts that there are at most. `server/src/nsm.rs` records twice as many, and can tell so many of a

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use crate::client_locks::{ClientLocks, LockRecord};
+use super::locks::{ClientLocks, LockRecord};
+use super::unsettled::Unsettled;
 use crate::delegation_record::DelegationRecord;
-use crate::granted::Unsettled;
 use crate::ids::{
     ByNumber, DelegationNumber, LockNumber, NumberHasher, OpenNumber, judge_seqid, raised_seqid,
 };

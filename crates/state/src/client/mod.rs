@@ -1,4 +1,13 @@
-//! A client: its lease, its opens and locks.
+//! A client: its lease, and what it has: opens, locks and delegations, the owners of minor version 0, the paths
+//! by which it can be called.
+
+mod callback_paths;
+pub(crate) mod host_data;
+pub(crate) mod lock_owner;
+pub(crate) mod locks;
+pub(crate) mod opens;
+pub(crate) mod owners;
+mod unsettled;
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,23 +15,44 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::back_channel::CallbackPaths;
-use crate::hosts::HostData;
+use self::callback_paths::CallbackPaths;
+use self::host_data::HostData;
+use self::opens::ClientOpens;
+use self::owners::Owners;
 use crate::image::{Event, Journal};
-use crate::opens::ClientOpens;
-use crate::v40::Owners;
 use crate::{ClientId, StateError};
 
 /// A delegation was revoked (`SEQ4_STATUS_RECALLABLE_STATE_REVOKED`).
 const REVOKED: u32 = 0x40;
 
-/// What a client speaks.
+/// Whether a client has a lease.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     /// NFSv4: it has a lease.
     Nfs4,
     /// NLM: it keeps what it has until it, or its monitor, says otherwise.
     Host(Arc<HostData>),
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// NFSv4, minor version 0.
+    Nfs40,
+    /// NFSv4, a later minor version: a session may be of any.
+    Nfs41,
+    /// NLM, beside NFSv3.
+    Nlm,
+}
+
+impl Protocol {
+    pub(crate) fn of(kind: &Kind, is_set: bool) -> Self {
+        match kind {
+            Kind::Host(_) => Self::Nlm,
+            Kind::Nfs4 if is_set => Self::Nfs40,
+            Kind::Nfs4 => Self::Nfs41,
+        }
+    }
 }
 
 /// Whether stable storage tells that a client has state.

@@ -1,22 +1,21 @@
 //! A state made again of an image, and told as events.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockReadGuard;
 
-use super::Event;
-use super::fold::{ClientImage, DelegationImage, Image, OpenImage, OpensImage, SessionImage};
-use crate::client_locks::LockRecord;
+use crate::client::lock_owner::LockOwner;
+use crate::client::locks::LockRecord;
+use crate::client::opens::{ClientOpens, OpenRecord};
 use crate::delegation_record::DelegationRecord;
-use crate::file_locks::LockOwner;
-use crate::opens::{ClientOpens, OpenRecord};
-use crate::set_client::SetClientRecord;
+use crate::image::fold::{ClientImage, DelegationImage, OpenImage, OpensImage, SessionImage};
+use crate::image::{Event, Image};
+use crate::registry::RestoredRecord;
 use crate::share::AskedShares;
 use crate::slot::LastRequest;
-use crate::{Client, ClientId, CreatedSession, FileKey, Principal, Session, SessionId, State};
+use crate::{Client, ClientId, FileKey, Principal, Session, SessionId, State};
 
 /// Slots of a session that was made when the limits were others.
 const SLOTS_MAX: u32 = 1024;
@@ -29,20 +28,6 @@ impl std::fmt::Debug for Together<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Together")
     }
-}
-
-/// What a registry needs to make a record again.
-pub(crate) struct RestoredRecord {
-    pub(crate) id: ClientId,
-    pub(crate) owner: Arc<[u8]>,
-    pub(crate) verifier: [u8; 8],
-    pub(crate) principal: Principal,
-    pub(crate) implementation: Box<[u8]>,
-    pub(crate) address: IpAddr,
-    pub(crate) is_confirmed: bool,
-    pub(crate) sequence: u32,
-    pub(crate) created: Option<CreatedSession>,
-    pub(crate) set: Option<SetClientRecord>,
 }
 
 impl State {

@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::Client;
+use crate::StateError;
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::owner_sequence::{Judged, OwnerImage, OwnerReply, OwnerRequest, Sequence};
-use crate::{Client, StateError};
 
 /// Owners of a client that have failed to open anything, and of which the last reply is kept all the
 /// same. Whoever has no right to any file could make any number of them.
@@ -16,13 +17,13 @@ const FAILED_MAX: usize = 64;
 
 /// Which of a client's owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum OwnerName {
+pub(crate) enum OwnerName {
     Open(Arc<[u8]>),
     Lock(Arc<[u8]>),
 }
 
 #[derive(Debug)]
-pub(super) struct OpenOwner {
+pub(crate) struct OpenOwner {
     sequence: Sequence,
     is_confirmed: bool,
     /// What it has opened before it was confirmed.
@@ -55,7 +56,7 @@ pub(crate) struct Owners {
 
 /// What a request of an owner is.
 #[derive(Debug)]
-pub(super) enum Begun {
+pub(crate) enum Begun {
     /// It is being executed from now on. What the owner had opened and not confirmed is to be closed.
     New(OwnerName, Option<OpenNumber>),
     Again(OwnerReply),
@@ -63,7 +64,7 @@ pub(super) enum Begun {
 
 impl Owners {
     /// OPEN. Owners that may be forgotten make room for a new one.
-    pub(super) fn begin_open(
+    pub(crate) fn begin_open(
         &mut self,
         name: &[u8],
         request: &OwnerRequest,
@@ -121,7 +122,7 @@ impl Owners {
     }
 
     /// A request by an open of this owner; `None` if nothing is open by that number.
-    pub(super) fn begin_by_open(
+    pub(crate) fn begin_by_open(
         &mut self,
         number: OpenNumber,
         owner: Option<&[u8]>,
@@ -147,7 +148,7 @@ impl Owners {
     }
 
     /// A request by a lock stateid of this owner.
-    pub(super) fn begin_by_lock(
+    pub(crate) fn begin_by_lock(
         &mut self,
         name: &[u8],
         request: &OwnerRequest,
@@ -182,7 +183,7 @@ impl Owners {
     }
 
     /// A request ends, and has used its sequence id.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &mut self,
         name: &OwnerName,
         request: &OwnerRequest,
@@ -217,7 +218,7 @@ impl Owners {
 
     /// A request ends that has not used its sequence id. An owner of which nothing else is known is
     /// forgotten.
-    pub(super) fn give_up(&mut self, name: &OwnerName) {
+    pub(crate) fn give_up(&mut self, name: &OwnerName) {
         if let Some(sequence) = self.sequence_mut(name) {
             sequence.give_up();
         }
@@ -227,7 +228,7 @@ impl Owners {
     }
 
     /// An owner has opened a file; whether it has to confirm that.
-    pub(super) fn opened(&mut self, name: &OwnerName, number: OpenNumber) -> bool {
+    pub(crate) fn opened(&mut self, name: &OwnerName, number: OpenNumber) -> bool {
         let OwnerName::Open(name) = name else { return false };
         let Some(owner) = self.open.get_mut(name) else { return false };
         if owner.is_confirmed {
@@ -248,7 +249,7 @@ impl Owners {
     }
 
     /// The last request of an owner has failed after all. Whether it was this one.
-    pub(super) fn answer_otherwise(
+    pub(crate) fn answer_otherwise(
         &mut self,
         name: &OwnerName,
         request: &OwnerRequest,
@@ -258,12 +259,12 @@ impl Owners {
     }
 
     /// The last request of an owner was not executed after all. Whether it was this one.
-    pub(super) fn unuse(&mut self, name: &OwnerName, request: &OwnerRequest) -> bool {
+    pub(crate) fn unuse(&mut self, name: &OwnerName, request: &OwnerRequest) -> bool {
         self.sequence_mut(name).is_some_and(|sequence| sequence.unuse(request))
     }
 
     /// An owner is confirmed.
-    pub(super) fn confirmed(&mut self, name: &OwnerName) {
+    pub(crate) fn confirmed(&mut self, name: &OwnerName) {
         let OwnerName::Open(name) = name else { return };
         let Some(owner) = self.open.get_mut(name) else { return };
         owner.is_confirmed = true;
@@ -273,7 +274,7 @@ impl Owners {
     }
 
     /// An owner has closed a file.
-    pub(super) fn closed(&mut self, name: &OwnerName, number: OpenNumber) {
+    pub(crate) fn closed(&mut self, name: &OwnerName, number: OpenNumber) {
         let OwnerName::Open(name) = name else { return };
         let Some(owner) = self.open.get_mut(name) else { return };
         owner.closed = Some(number);
@@ -281,12 +282,12 @@ impl Owners {
     }
 
     /// Whether an open may be used: its owner is confirmed.
-    pub(super) fn may_use(&self, number: OpenNumber) -> bool {
+    pub(crate) fn may_use(&self, number: OpenNumber) -> bool {
         self.unconfirmed.is_empty() || !self.unconfirmed.contains_key(&number)
     }
 
     /// Judges the first sequence id that a lock-owner sends with an open: any, if it has no locks.
-    pub(super) fn judge_locker(
+    pub(crate) fn judge_locker(
         &self,
         name: &[u8],
         seqid: u32,
@@ -300,7 +301,7 @@ impl Owners {
     }
 
     /// A LOCK by an open has used the sequence id of a lock-owner, which has lock stateids.
-    pub(super) fn locked(&mut self, name: &[u8], seqid: u32) {
+    pub(crate) fn locked(&mut self, name: &[u8], seqid: u32) {
         match self.lock.get_mut(name) {
             Some(sequence) => sequence.advance(seqid),
             None => {
@@ -314,7 +315,7 @@ impl Owners {
     }
 
     /// Forgets the open-owners that have nothing open and were not heard since `before_ms`.
-    pub(super) fn forget_idle(&mut self, before_ms: u64, has_opens: impl Fn(&[u8]) -> bool) {
+    pub(crate) fn forget_idle(&mut self, before_ms: u64, has_opens: impl Fn(&[u8]) -> bool) {
         let Self { open, closed, .. } = self;
         open.retain(|name, owner| {
             let is_idle = !owner.sequence.is_busy() && owner.used_ms < before_ms;
@@ -328,7 +329,7 @@ impl Owners {
 
     /// Forgets the open-owners that were not heard since `before_ms` and never confirmed what they opened,
     /// which is to be closed.
-    pub(super) fn take_unconfirmed(&mut self, before_ms: u64) -> Vec<OpenNumber> {
+    pub(crate) fn take_unconfirmed(&mut self, before_ms: u64) -> Vec<OpenNumber> {
         let Self { open, unconfirmed, .. } = self;
         let is_late = |name: &Arc<[u8]>| {
             let owner = open.get(name);
@@ -347,7 +348,7 @@ impl Owners {
     }
 
     /// Notes where an owner is in its sequence.
-    pub(super) fn note(&self, client: &Client, name: &OwnerName) {
+    pub(crate) fn note(&self, client: &Client, name: &OwnerName) {
         let (name, image) = match name {
             OwnerName::Open(name) => {
                 let Some(owner) = self.open.get(name) else { return };
@@ -397,11 +398,11 @@ impl Owners {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.lock.is_empty()
     }
 
-    pub(super) fn counts(&self) -> (usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize) {
         (self.open.len(), self.lock.len())
     }
 }

@@ -5,17 +5,13 @@
 //! the kept reply; else an [`OwnerInUse`] holds the owner's sequence until [`OwnerInUse::finish`].
 //! In between no other request of that owner begins.
 
-mod owners;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(crate) use owners::Owners;
-use owners::{Begun, OwnerName};
-
+use crate::client::opens::ClientOpens;
+use crate::client::owners::{Begun, OwnerName};
 use crate::ids::OpenNumber;
 use crate::image::Event;
-use crate::opens::ClientOpens;
 use crate::settings::OWNER_BYTES_MAX;
 use crate::{
     Callback, Client, ClientId, FileKey, OwnerReply, OwnerRequest, Principal, SetClient,

@@ -10,14 +10,14 @@
 //! the last callback of a slot arrived: the next one takes the id after it, and the one before if the
 //! client says that this is out of order.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
+use super::Session;
+use crate::Channel;
 use crate::channel::{BackChannelImage, CallbackTarget};
 use crate::image::Event;
-use crate::{Channel, Client, ClientId, Session, SessionId, State};
 
 /// Slots that are used of those that a client offers. Callbacks are few.
 const SLOTS_MAX: u32 = 8;
@@ -53,29 +53,6 @@ pub enum CallbackEnd {
     NotSequenced,
     /// It is not sent again, and nobody knows whether it has arrived.
     Unknown,
-}
-
-/// Paths by which a client can be called, over all of its sessions.
-#[derive(Debug, Default)]
-pub(crate) struct CallbackPaths {
-    /// Sessions whose back channel the client has bound a connection to, at some time.
-    sessions: AtomicU32,
-    /// Connections bound to these.
-    connections: AtomicU32,
-}
-
-impl CallbackPaths {
-    fn has_some(&self) -> bool {
-        self.connections.load(Ordering::Relaxed) > 0
-    }
-
-    fn are_wanted(&self) -> bool {
-        self.sessions.load(Ordering::Relaxed) > 0
-    }
-
-    fn are_down(&self) -> bool {
-        self.are_wanted() && !self.has_some()
-    }
 }
 
 #[derive(Debug, Default)]
@@ -135,18 +112,6 @@ impl BackChannel {
         let connections = Vec::new();
         let inner = Inner { target, is_wanted, connections, slots, wanted: count };
         Self { inner: Mutex::new(inner), status: AtomicU32::new(0) }
-    }
-}
-
-impl Client {
-    /// Whether a connection is bound by which it can be called.
-    pub fn has_callback_path(&self) -> bool {
-        self.callback_paths.has_some()
-    }
-
-    /// Whether it has ever bound a connection to be called by, in a session that it still has.
-    pub fn wants_callbacks(&self) -> bool {
-        self.callback_paths.are_wanted()
     }
 }
 
@@ -331,19 +296,4 @@ impl Session {
 
 fn slot_of(inner: &mut Inner, slot: u32) -> Option<&mut Slot> {
     inner.slots.get_mut(usize::try_from(slot).ok()?).filter(|slot| slot.is_busy)
-}
-
-impl State {
-    /// The sessions of a client.
-    pub fn sessions_of(&self, client: ClientId) -> Vec<Arc<Session>> {
-        let registry = self.registry.lock();
-        registry.find(client).map_or_else(Vec::new, |record| record.sessions.clone())
-    }
-
-    /// Nothing goes out by a connection any more for these sessions: it is closed.
-    pub fn unbind_back(&self, sessions: &[SessionId], connection: u64) {
-        for session in sessions.iter().filter_map(|session| self.session(session)) {
-            session.unbind_back(connection);
-        }
-    }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::client::{Kind, Recorded};
 use crate::exchange::{Case, Confirmed, judge};
-use crate::image::{ClientEvent, Event, Journal, RestoredRecord};
+use crate::image::{ClientEvent, Event, Journal};
 use crate::session::slot_bytes_max;
 use crate::set_client::SetClientRecord;
 use crate::settings::OWNER_BYTES_MAX;
@@ -77,6 +77,20 @@ pub(crate) struct Record {
     pub(crate) sessions: Vec<Arc<Session>>,
     /// What `SETCLIENTID` said, if it made this record. Then it has no sessions.
     set: Option<Box<SetClientRecord>>,
+}
+
+/// What a registry needs to make a record again.
+pub(crate) struct RestoredRecord {
+    pub(crate) id: ClientId,
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) verifier: [u8; 8],
+    pub(crate) principal: Principal,
+    pub(crate) implementation: Box<[u8]>,
+    pub(crate) address: IpAddr,
+    pub(crate) is_confirmed: bool,
+    pub(crate) sequence: u32,
+    pub(crate) created: Option<CreatedSession>,
+    pub(crate) set: Option<SetClientRecord>,
 }
 
 /// What a request says that makes a record.

@@ -1,12 +1,15 @@
 //! Sessions, and the requests that run in their slots.
 
+mod back_channel;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::back_channel::BackChannel;
+use self::back_channel::BackChannel;
+pub use self::back_channel::{CallbackEnd, CallbackSlot};
 use crate::channel::BackChannelImage;
 use crate::image::Event;
 use crate::slot::{Begun, Holding, LastRequest, Slot};

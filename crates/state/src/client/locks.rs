@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-use crate::file_locks::LockOwner;
-use crate::granted::FailedSeqids;
+use super::lock_owner::LockOwner;
+use super::unsettled::FailedSeqids;
 use crate::ids::{ByNumber, LockNumber, NumberHasher, OpenNumber, judge_seqid, raised_seqid};
 
 use crate::{FileKey, StateError, StateId};
