@@ -10,6 +10,9 @@ use crate::{Client, StateError};
 /// Longest owner in bytes (`MAXNETOBJ_SZ`).
 pub(crate) const OWNER_BYTES_MAX: usize = 1024;
 
+/// The owner of the open that a host's locks belong to.
+pub(crate) const LOCKS: &[u8] = b"";
+
 /// A host that speaks NLM.
 #[derive(Clone, Debug)]
 pub struct Host {

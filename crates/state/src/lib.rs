@@ -18,6 +18,13 @@
 //! clients' opens are never locked together. What opens deny to protocols without opens is found without
 //! any of them, in nearly all cases ([`State::judge_stranger`]).
 //!
+//! The modules are in layers; each names only what is below it:
+//! 1. values: ids, ranges, shares, channels, what requests ask and are answered, settings, errors;
+//! 2. `image`: each change as an event, and what events come to;
+//! 3. `client` with what it has, then `session` with its slots, and the `registry` of all of them;
+//! 4. the tables that clients share: `files` with `file_locks`, the `gate`, `effects`;
+//! 5. `state`: all of it together, and an operation or a few in each module below it.
+//!
 //! Everything that clients can make is bounded by [`Limits`]. Nothing here depends on the order in
 //! which a hash table is walked.
 //!
@@ -30,29 +37,19 @@ mod channel;
 mod client;
 mod create_session;
 mod delegation_record;
-mod delegations;
 mod effects;
 mod error;
 mod exchange;
 mod file_locks;
 mod files;
 mod gate;
-mod grace;
-mod granted;
-mod holdings;
 mod host;
-mod hosts;
 mod ids;
 mod image;
-mod local;
-mod locking;
-mod nlm;
-mod opening;
 mod owner_sequence;
 mod range_index;
 mod ranges;
 mod registry;
-mod restore;
 mod session;
 mod session_table;
 mod set_client;
@@ -60,35 +57,29 @@ mod settings;
 mod share;
 mod slot;
 mod state;
-mod strangers;
 mod under_way;
-mod v40;
 
 pub use channel::{CallbackTarget, Channel};
 pub use client::{Client, Protocol};
 pub use create_session::{CreateSession, CreatedSession};
 pub use delegation_record::DelegationKind;
-pub use delegations::{Change, Delegate, DelegationCounts, NotDelegated};
 pub use effects::Effect;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
-pub use granted::{Granted, Repeats};
-pub use holdings::{Held, Holding};
 pub use host::{Host, HostInUse, NlmOwner};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError};
-pub use locking::{Conflict, Lock, LockBy, LockError, LockReport};
-pub use nlm::{NlmBefore, NlmError, NlmHolder, NlmLock, NlmTaken};
-pub use opening::Open;
 pub use owner_sequence::{OwnerReply, OwnerRequest};
 pub use ranges::{LockKind, LockRange};
 pub use registry::ClientReport;
-pub use restore::Together;
 pub use session::{
     CallbackEnd, CallbackSlot, Replayed, Sequence, SequenceTold, Sequenced, Session, SlotInUse,
     UNDER_WAY_BYTES,
 };
 pub use set_client::{Callback, SetClient, SetClientError, SetClientId};
 pub use settings::{Delegations, Limits, Settings};
-pub use state::State;
-pub use v40::{OwnerAnswered, OwnerBegun, OwnerInUse};
+pub use state::{
+    Change, Conflict, Delegate, DelegationCounts, Granted, Held, Holding, Lock, LockBy, LockError,
+    LockReport, NlmBefore, NlmError, NlmHolder, NlmLock, NlmTaken, NotDelegated, Open,
+    OwnerAnswered, OwnerBegun, OwnerInUse, Repeats, State, Together,
+};

@@ -548,7 +548,7 @@ fn without_waits(image: &Image) -> Image {
     for (id, host) in &mut copy.hosts {
         let opens = &image.hosts[id].opens;
         host.opens.opens.retain(|number, open| {
-            *open.owner != *crate::nlm::LOCKS || opens.has_ranges(*number, open)
+            *open.owner != *crate::host::LOCKS || opens.has_ranges(*number, open)
         });
     }
     copy

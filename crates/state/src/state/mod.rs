@@ -1,24 +1,47 @@
-//! The state as a whole.
+//! The state as a whole. The modules below have the operations on it, each with its arguments and results.
+
+mod attempt;
+mod delegations;
+mod grace;
+mod granted;
+mod holdings;
+mod hosts;
+mod local;
+mod locking;
+mod nlm;
+mod opening;
+mod restore;
+mod strangers;
+mod v40;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use self::delegations::DelegationTable;
+use self::grace::Grace;
+use self::hosts::Hosts;
+use self::strangers::StruckDenies;
 use crate::client::Kind;
-use crate::delegations::DelegationTable;
 use crate::effects::Effects;
 use crate::files::Files;
-use crate::grace::Grace;
-use crate::hosts::Hosts;
 use crate::image::Journal;
 use crate::registry::{Expired, Record, Registry};
 use crate::session_table::SessionTable;
-use crate::strangers::StruckDenies;
 use crate::{
     Client, ClientId, ClientReport, CreateSession, CreatedSession, ExchangeId, ExchangedId,
     Session, SessionId, Settings, StateError,
 };
+
+pub use self::delegations::{Change, Delegate, DelegationCounts, NotDelegated};
+pub use self::granted::{Granted, Repeats};
+pub use self::holdings::{Held, Holding};
+pub use self::locking::{Conflict, Lock, LockBy, LockError, LockReport};
+pub use self::nlm::{NlmBefore, NlmError, NlmHolder, NlmLock, NlmTaken};
+pub use self::opening::Open;
+pub use self::restore::Together;
+pub use self::v40::{OwnerAnswered, OwnerBegun, OwnerInUse};
 
 /// Sessions of all clients, whatever the limits say.
 const SESSIONS_MAX: u32 = 1 << 20;

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use super::attempt::Stopped;
 use crate::client::Recorded;
 use crate::files::Asking;
 use crate::ids::OpenNumber;
-use crate::opening::Stopped;
 use crate::share::Share;
 use crate::{Client, FileKey, ShareAccess, ShareDeny, State, StateError};
 

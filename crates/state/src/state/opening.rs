@@ -3,18 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::attempt::Stopped;
+use super::granted::Repeats;
 use crate::client::opens::OpenRecord;
 use crate::files::{Asking, Conflict};
-use crate::granted::Repeats;
 use crate::ids::OpenNumber;
 use crate::image::Event;
 use crate::settings::OWNER_BYTES_MAX;
 use crate::share::Share;
 use crate::{Client, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};
-
-/// How often a call expires clients that stand in its way, up to 64 at a time. A file that more
-/// courteous clients hold makes the client ask again.
-const ROUNDS_MAX: u32 = 8;
 
 /// What is asked of an OPEN, once its file is found.
 #[derive(Clone, Copy, Debug)]
@@ -27,41 +24,6 @@ pub struct Open<'a> {
     pub access: ShareAccess,
     /// What it forbids further opens, also of its own owner, and others.
     pub deny: ShareDeny,
-}
-
-/// Why a call did not come to an end at once.
-pub(crate) enum Stopped<E> {
-    /// It fails.
-    Failed(E),
-    /// These clients have to expire first; if one is alive after all, the call fails.
-    ByExpired(Vec<Arc<Client>>, E),
-    /// The opens or locks of all clients are too many.
-    ForRoom,
-}
-
-impl<E: From<StateError>> From<StateError> for Stopped<E> {
-    fn from(error: StateError) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl<E: From<StateError>> Stopped<E> {
-    pub(crate) fn of_state(stopped: Stopped<StateError>) -> Self {
-        match stopped {
-            Stopped::Failed(error) => Self::Failed(error.into()),
-            Stopped::ByExpired(clients, error) => Self::ByExpired(clients, error.into()),
-            Stopped::ForRoom => Self::ForRoom,
-        }
-    }
-}
-
-impl<E> Stopped<E> {
-    pub(crate) fn by(conflict: Conflict, error: E) -> Self {
-        match conflict {
-            Conflict::Living => Self::Failed(error),
-            Conflict::Expired(clients) => Self::ByExpired(clients, error),
-        }
-    }
 }
 
 impl State {
@@ -308,32 +270,6 @@ impl State {
             ended += 1;
         }
         self.opens.fetch_sub(ended, Ordering::Relaxed);
-    }
-
-    /// Asks `attempt`, and again after those who were in the way are gone.
-    pub(crate) fn repeated<T, E: From<StateError>>(
-        &self,
-        client: &Client,
-        attempt: impl Fn() -> Result<T, Stopped<E>>,
-    ) -> Result<T, E> {
-        for _ in 0..ROUNDS_MAX {
-            let now_ms = client.now_ms();
-            match attempt() {
-                Ok(done) => return Ok(done),
-                Err(Stopped::Failed(error)) => return Err(error),
-                Err(Stopped::ByExpired(clients, error)) => {
-                    if !clients.iter().all(|client| self.expire(now_ms, client)) {
-                        return Err(error);
-                    }
-                }
-                Err(Stopped::ForRoom) => {
-                    if !self.expire_for_room(now_ms) {
-                        return Err(StateError::TryLater.into());
-                    }
-                }
-            }
-        }
-        Err(StateError::TryLater.into())
     }
 
     fn try_open(

@@ -22,11 +22,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::attempt::Stopped;
 use crate::delegation_record::{DelegationKind, DelegationRecord};
 use crate::gate::place;
 use crate::ids::DelegationNumber;
 use crate::image::Event;
-use crate::opening::Stopped;
 use crate::settings::Delegations as Given;
 use crate::share::Share;
 use crate::{Client, Effect, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};

@@ -8,21 +8,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use thiserror::Error;
 
+use super::attempt::Stopped;
 use crate::client::lock_owner::LockOwner;
 use crate::client::opens::ClientOpens;
 use crate::file_locks::{Asking, Refused, Tells};
-use crate::host::OWNER_BYTES_MAX;
+use crate::host::{LOCKS, OWNER_BYTES_MAX};
 use crate::ids::OpenNumber;
 use crate::image::Event;
-use crate::opening::Stopped;
 use crate::ranges::{LockKind, Range, Span};
 use crate::share::Share;
 use crate::{
     Client, FileKey, Host, LockRange, NlmOwner, ShareAccess, ShareDeny, State, StateError,
 };
 
-/// The owner of the open that a host's locks belong to.
-pub(crate) const LOCKS: &[u8] = b"";
 /// Begins the owner of an open that is a share reservation.
 const SHARE: &[u8] = b"s";
 

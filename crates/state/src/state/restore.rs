@@ -250,5 +250,5 @@ impl State {
 
 /// Whether a host's open is the one that its locks belong to.
 fn is_of_locks(open: &OpenImage) -> bool {
-    *open.owner == *crate::nlm::LOCKS
+    *open.owner == *crate::host::LOCKS
 }

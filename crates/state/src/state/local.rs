@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use super::attempt::Stopped;
 use crate::client::lock_owner::LockOwner;
 use crate::file_locks::{Asking, Tells};
-use crate::nlm::LOCKS;
-use crate::opening::Stopped;
+use crate::host::LOCKS;
 use crate::share::Share;
 use crate::{FileKey, Host, LockKind, LockRange, NlmError, NlmLock, State, StateError};
 

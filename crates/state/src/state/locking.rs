@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 
 use thiserror::Error;
 
+use super::attempt::Stopped;
+use super::granted::GrantedLock;
 use crate::client::lock_owner::LockOwner;
 use crate::client::locks::LockRecord;
 use crate::client::opens::ClientOpens;
 use crate::file_locks::{Asking, Refused, Tells, Time};
-use crate::granted::GrantedLock;
 use crate::ids::{LockNumber, OpenNumber};
 use crate::image::Event;
-use crate::opening::Stopped;
 use crate::ranges::{LockKind, Range, Span};
 use crate::settings::OWNER_BYTES_MAX;
 use crate::{
