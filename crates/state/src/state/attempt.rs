@@ -1,4 +1,4 @@
-//! A call that others may stand in the way of, whose lease has expired: it is tried again once they are gone.
+//! Calls that clients with an expired lease may stand in the way of: those are expired, and the call is tried again.
 
 use std::sync::Arc;
 
