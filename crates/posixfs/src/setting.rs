@@ -19,10 +19,11 @@ use steadfast_vfs::{
 
 use crate::acl::{self, Which};
 use crate::error::from_errno;
-use crate::logging::{self, Effects, VolumeLog};
+use crate::logging::{self, Effects};
 use crate::making::begin_setting;
 use crate::node::{AllOf, Node};
 use crate::tree::Tree;
+use crate::volume_log::VolumeLog;
 
 impl Tree {
     pub(crate) fn do_set_attributes(
@@ -40,7 +41,7 @@ impl Tree {
                 begin_setting(caller, node, before, set, effects);
             }
             self.apply(caller.cred, node, before, set, effects)?;
-            let object = logging::key(node);
+            let object = node.key();
             let gap = set.size.and_then(|size| logging::gap(before, size));
             effects.change.action = Action::Attributes { object, size: set.size, gap };
             Ok(())
@@ -82,7 +83,7 @@ impl Tree {
                 acl::write(&node.path, Which::Default, acl)?;
             }
             effects.change.action = Action::Acls {
-                object: logging::key(node),
+                object: node.key(),
                 access: access_bytes.as_deref(),
                 default: default_bytes.as_deref().filter(|_| before.kind == FileKind::Directory),
             };
@@ -164,7 +165,7 @@ impl Tree {
             Err(error) => return effects.fail(&node.volume, error, changed),
         };
         if effects.is_logged() {
-            let object = logging::key(&node);
+            let object = node.key();
             let data = data.get(..written.count as usize).unwrap_or(data);
             effects.change.action = Action::Write { object, offset, data, gap };
             effects.change.before = times;
@@ -294,7 +295,7 @@ impl Tree {
             {
                 // It failed half way.
                 let size = (now.size != before.size).then_some(now.size);
-                let object = logging::key(node);
+                let object = node.key();
                 let gap = logging::gap(before, now.size);
                 effects.change.action = Action::Attributes { object, size, gap };
                 effects.tell(object, Some(now));
@@ -310,7 +311,7 @@ impl Tree {
         if let Err(error) = changed.result {
             return effects.fail(&node.volume, error, changed);
         }
-        effects.tell(logging::key(&node), changed.wcc.after);
+        effects.tell(node.key(), changed.wcc.after);
         effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
         effects.promise(&node.volume, changed)
     }
@@ -492,7 +493,7 @@ fn under_way(node: &Node, cred: &Cred, before: &Attr, set: &SetAttr) -> Option<A
         ..*before
     };
     Some(AttributesUnderWay {
-        object: logging::key(node),
+        object: node.key(),
         before: *before,
         wanted,
         size: set.size,

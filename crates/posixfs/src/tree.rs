@@ -26,13 +26,13 @@ use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
-use crate::logging::VolumeLog;
 use crate::marks;
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
 use crate::stored::Store;
 use crate::volume::{Mount, Volume, stable_hash};
+use crate::volume_log::VolumeLog;
 use crate::walking;
 
 /// A share's directory tree.
