@@ -1,6 +1,20 @@
 //! A share's directory tree: how handles and names become nodes.
+//!
+//! What a tree does with them is in its parts: each has the operations of one subject, and names only
+//! what stands beside it where it needs that.
 
+mod extents;
+mod guarding;
+mod listing;
+mod making;
+mod naming;
 mod opening;
+mod range_locks;
+mod reading;
+mod setting;
+mod walking;
+mod writing;
+mod xattrs;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,7 +29,8 @@ use steadfast_recovery::LoggedFileSystem;
 use steadfast_sys::handle;
 use steadfast_sys::identity;
 use steadfast_vfs::{
-    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, StorageHandle, Waiting,
+    Attr, Caller, Changed, Cred, Entry, FileKind, FlushDomain, FsError, PreAttr, StorageHandle,
+    Waiting, Wcc,
 };
 
 use self::opening::join_log;
@@ -33,7 +48,6 @@ use crate::storage::Storage;
 use crate::stored::Store;
 use crate::volume::{Mount, Volume, stable_hash};
 use crate::volume_log::VolumeLog;
-use crate::walking;
 
 /// A share's directory tree.
 pub struct Tree {
@@ -232,6 +246,28 @@ impl Tree {
     ) -> Result<(Arc<Node>, Attr), FsError> {
         let (node, attr) = self.live(handle, waiting)?;
         if attr.kind == FileKind::Directory { Ok((node, attr)) } else { Err(FsError::NotDirectory) }
+    }
+
+    /// Does something to an object under its order lock, and takes its attributes before and
+    /// after.
+    pub(crate) fn ordered<T>(
+        &self,
+        node: &Arc<Node>,
+        change: impl FnOnce(&Arc<Node>, &Attr) -> Result<T, FsError>,
+    ) -> Changed<T> {
+        let _order = node.order.lock();
+        let before = match node.attr() {
+            Ok(before) => before,
+            Err(error) => {
+                if error == FsError::Stale {
+                    self.storage.cache.remove(node);
+                }
+                return Changed::failed(error);
+            }
+        };
+        let result = change(node, &before);
+        let wcc = Wcc { before: Some(PreAttr::from(&before)), after: node.attr().ok() };
+        Changed { wcc, result }
     }
 
     /// As [`Node::reader`], within the budget of descriptors.

@@ -9,11 +9,11 @@ use steadfast_recovery::{Action, AskedAttributes, BeingMade, MADE_ACL_BYTES, Mad
 use steadfast_sys::xattr;
 use steadfast_vfs::{Attr, Caller, FileKind, FsError, SetAttr, SetTime, Time};
 
+use super::Tree;
 use crate::acl::{self, Which};
 use crate::attributes;
 use crate::logging::{self, Effects};
 use crate::node::Node;
-use crate::tree::Tree;
 
 impl Tree {
     /// Writes down that an object is about to be made, of a kind, or a symbolic link to a target. Not if

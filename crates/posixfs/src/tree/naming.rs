@@ -18,17 +18,17 @@ use steadfast_vfs::{
     Name, NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Waiting, Wcc,
 };
 
+use super::Tree;
+use super::making::{is_free, taken, unmasked, verifier_attributes, verifier_seconds};
+use super::setting;
 use crate::attributes::{self, Identity};
 use crate::error::from_errno;
 use crate::handle_form;
 use crate::kinds::VolumeKind;
 use crate::logging::{self, Effects, Targets, place};
-use crate::making::{is_free, taken, unmasked, verifier_attributes, verifier_seconds};
 use crate::marks;
 use crate::node::Node;
-use crate::setting;
 use crate::stored::Fingerprint;
-use crate::tree::Tree;
 
 /// An object that is about to lose a name.
 #[derive(Default)]

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use steadfast_vfs::{FileKind, FsError, Guard, GuardKind, GuardListener, StorageHandle, Waiting};
 
+use super::Tree;
 use crate::budget::{Descriptor, RoomToLock};
 use crate::error::from_errno;
 use crate::guards::{GuardTable, Guarded};
 use crate::node::Node;
-use crate::tree::Tree;
 
 /// One guard, as its owner has it.
 struct Held {

@@ -16,12 +16,12 @@ use steadfast_vfs::{
     StorageHandle, Waiting,
 };
 
+use super::writing::require_write;
+use super::{Tree, may_wait};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::logging::Effects;
 use crate::node::Node;
-use crate::setting::require_write;
-use crate::tree::{Tree, may_wait};
 
 /// Bytes that are copied by one system call.
 const PIECE_BYTES: u64 = 4 << 20;

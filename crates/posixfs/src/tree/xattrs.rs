@@ -12,9 +12,9 @@ use steadfast_vfs::{
     XATTR_VALUE_BYTES_MAX,
 };
 
+use super::Tree;
 use crate::error::from_errno;
 use crate::traits::can_have_user_attributes;
-use crate::tree::Tree;
 
 /// What names of users' attributes begin with.
 const NAMESPACE: &[u8] = b"user.";

@@ -4,10 +4,10 @@ use steadfast_sys::directory;
 use steadfast_vfs::permission::{EXECUTE, READ};
 use steadfast_vfs::{Caller, DirEntry, DirPage, Entry, FsError, StorageHandle};
 
+use super::Tree;
+use super::walking;
 use crate::directory_stream::DirectoryStream;
 use crate::marks;
-use crate::tree::Tree;
-use crate::walking;
 
 impl Tree {
     pub(crate) fn do_read_directory(
