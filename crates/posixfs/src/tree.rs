@@ -3,6 +3,7 @@
 //! What a tree does with them is in its parts: each has the operations of one subject, and names only
 //! what stands beside it where it needs that.
 
+mod changing;
 mod extents;
 mod guarding;
 mod listing;
@@ -29,8 +30,7 @@ use steadfast_recovery::LoggedFileSystem;
 use steadfast_sys::handle;
 use steadfast_sys::identity;
 use steadfast_vfs::{
-    Attr, Caller, Changed, Cred, Entry, FileKind, FlushDomain, FsError, PreAttr, StorageHandle,
-    Waiting, Wcc,
+    Attr, Caller, Cred, Entry, FileKind, FlushDomain, FsError, StorageHandle, Waiting,
 };
 
 use self::opening::join_log;
@@ -246,28 +246,6 @@ impl Tree {
     ) -> Result<(Arc<Node>, Attr), FsError> {
         let (node, attr) = self.live(handle, waiting)?;
         if attr.kind == FileKind::Directory { Ok((node, attr)) } else { Err(FsError::NotDirectory) }
-    }
-
-    /// Does something to an object under its order lock, and takes its attributes before and
-    /// after.
-    pub(crate) fn ordered<T>(
-        &self,
-        node: &Arc<Node>,
-        change: impl FnOnce(&Arc<Node>, &Attr) -> Result<T, FsError>,
-    ) -> Changed<T> {
-        let _order = node.order.lock();
-        let before = match node.attr() {
-            Ok(before) => before,
-            Err(error) => {
-                if error == FsError::Stale {
-                    self.storage.cache.remove(node);
-                }
-                return Changed::failed(error);
-            }
-        };
-        let result = change(node, &before);
-        let wcc = Wcc { before: Some(PreAttr::from(&before)), after: node.attr().ok() };
-        Changed { wcc, result }
     }
 
     /// As [`Node::reader`], within the budget of descriptors.

@@ -4,7 +4,6 @@
 //! reserved space and set-id bits.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::time::ClockId;
@@ -12,8 +11,8 @@ use steadfast_recovery::{Action, AttributesUnderWay};
 use steadfast_sys::{file, process};
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
-    Acl, Attr, Caller, Changed, Cred, Durable, FileKind, FlushWhat, FsError, SetAttr, SetTime,
-    StorageHandle, Time, Waiting,
+    Acl, Attr, Caller, Changed, Cred, Durable, FileKind, FsError, SetAttr, SetTime, StorageHandle,
+    Time,
 };
 
 use super::Tree;
@@ -88,55 +87,6 @@ impl Tree {
             };
             Ok(())
         })
-    }
-
-    /// Changes an object otherwise than by WRITE. `data_bytes` is how much there is in the change
-    /// beside attributes.
-    fn change_object<'c>(
-        &self,
-        caller: &Caller<'_>,
-        object: &StorageHandle,
-        data_bytes: usize,
-        change: impl FnOnce(&Arc<Node>, &Attr, &mut Effects<'c>) -> Result<(), FsError>,
-    ) -> Durable<Changed<()>> {
-        let node = match self.node(object, Waiting::Allowed) {
-            Ok(node) => node,
-            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
-        };
-        let mut effects = match Effects::begin(&node.volume, caller, data_bytes) {
-            Ok(effects) => effects,
-            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
-        };
-        let mut was = None;
-        let changed = self.ordered(&node, |node, before| {
-            was = Some(logging::before(before));
-            let done = change(node, before, &mut effects);
-            if done.is_err()
-                && effects.is_logged()
-                && let Ok(now) = node.attr()
-                && now.ctime != before.ctime
-            {
-                // It failed half way.
-                let size = (now.size != before.size).then_some(now.size);
-                let object = node.key();
-                let gap = logging::gap(before, now.size);
-                effects.change.action = Action::Attributes { object, size, gap };
-                effects.tell(object, Some(now));
-                effects.take(&node.volume);
-            }
-            effects.touch(node, was);
-            done?;
-            effects.take(&node.volume);
-            effects.touch(node, was);
-            Ok(())
-        });
-        effects.change.before = was;
-        if let Err(error) = changed.result {
-            return effects.fail(&node.volume, error, changed);
-        }
-        effects.tell(node.key(), changed.wcc.after);
-        effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
-        effects.promise(&node.volume, changed)
     }
 
     /// The attributes that a new object is to have, without an owner or group that its maker may not
