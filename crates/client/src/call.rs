@@ -95,6 +95,13 @@ pub fn append_call(
     message.extend_from_slice(arguments);
 }
 
+/// Arguments: the bytes that `write` writes.
+pub(crate) fn encoded(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(128);
+    write(&mut Writer::new(&mut bytes));
+    bytes
+}
+
 /// A record mark for a whole record of this many bytes.
 pub(crate) fn record_mark(bytes: usize) -> [u8; 4] {
     (steadfast_rpc::LAST_FRAGMENT | bytes as u32).to_be_bytes()

@@ -6,8 +6,8 @@ use steadfast_wire::nfs3::NfsStat3;
 use steadfast_wire::nfs4::NfsStat4;
 use steadfast_xdr::XdrError;
 
-use crate::nfs3::results::{Attributes, Wcc};
-use crate::nfs4::Failure4;
+use crate::object::{Attributes, Wcc};
+use crate::operation4::Failure4;
 use crate::reply::{AcceptedError, Denial};
 
 /// Why a call brought no result.

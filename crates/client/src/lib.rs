@@ -16,12 +16,13 @@
 mod call;
 mod datagram;
 mod error;
-mod listing;
 pub mod mount;
 mod nfs3;
 pub mod nfs4;
 pub mod nfsacl;
 pub mod nlm;
+mod object;
+mod operation4;
 pub mod recovery;
 mod reply;
 pub mod reserved;
@@ -33,14 +34,14 @@ mod unstable;
 pub use call::{CallTemplate, Identity, Procedure, append_call};
 pub use datagram::{Retransmission, RpcDatagram};
 pub use error::{ClientError, Failure};
-pub use listing::Entries;
 pub use nfs3::arguments::{self, Settings};
+pub use nfs3::listing::Entries;
 pub use nfs3::results::{
-    Access, Attributes, Commit, Entry, FileHandle, FileSystemInfo, FileSystemStatistics, FileType,
-    Linked, Listing, Lookup, Made, PathConfiguration, Read, Renamed, SymlinkTarget, Time, Wcc,
-    WccAttributes, Write,
+    Access, Commit, Entry, FileSystemInfo, FileSystemStatistics, Linked, Listing, Lookup, Made,
+    PathConfiguration, Read, Renamed, SymlinkTarget, Write,
 };
 pub use nfs3::{NFS3, Nfs3Client, procedure};
+pub use object::{Attributes, FileHandle, FileType, Time, Wcc, WccAttributes};
 pub use recovery::RecoveryStatus;
 pub use reply::{AcceptedError, Denial, Reply, ReplyBody, parse_reply};
 pub use steadfast_wire::nfs3::{

@@ -2,10 +2,9 @@
 
 use steadfast_xdr::{Reader, XdrError};
 
-use crate::call::{Identity, Procedure};
+use crate::call::{Identity, Procedure, encoded};
 use crate::error::ClientError;
-use crate::nfs3::arguments::encoded;
-use crate::nfs3::results::{self, FileHandle};
+use crate::object::{self, FileHandle};
 use crate::transport::RpcTransport;
 
 /// The RPC program of MOUNT.
@@ -91,7 +90,7 @@ pub fn mnt(
         if status != 0 {
             return Ok(Err(status));
         }
-        let handle = results::handle(&mut r)?;
+        let handle = object::handle(&mut r)?;
         let count = r.u32()?;
         // Each flavour takes four bytes, so the message bounds them.
         let flavours = (0..count).map(|_| r.u32()).collect::<Result<_, _>>()?;

@@ -2,11 +2,10 @@
 
 use steadfast_xdr::{Reader, Writer, XdrError};
 
-use crate::call::Procedure;
+use crate::call::{Procedure, encoded};
 use crate::error::ClientError;
-use crate::nfs3::arguments::encoded;
-use crate::nfs3::results::{self, Attributes, FileHandle};
 use crate::nfs3::{Beside, Nfs3Client};
+use crate::object::{self, Attributes, FileHandle};
 use crate::transport::RpcTransport;
 
 /// The RPC program of NFSACL.
@@ -93,7 +92,7 @@ impl<T: RpcTransport> Nfs3Client<T> {
     pub fn getacl(&mut self, object: &FileHandle) -> Result<Acls, ClientError> {
         let arguments = getacl_arguments(object, MASK_ALL);
         self.run(GETACL, &arguments, Beside::Attributes, |r| {
-            let attributes = results::post(r)?;
+            let attributes = object::post(r)?;
             let _mask = r.u32()?;
             Ok(Acls { attributes, access: entries(r)?, default: entries(r)? })
         })
@@ -111,6 +110,6 @@ impl<T: RpcTransport> Nfs3Client<T> {
         default: &[AclEntry],
     ) -> Result<Option<Attributes>, ClientError> {
         let arguments = setacl_arguments(object, mask, access, default);
-        self.run(SETACL, &arguments, Beside::Attributes, results::post)
+        self.run(SETACL, &arguments, Beside::Attributes, object::post)
     }
 }

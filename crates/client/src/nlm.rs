@@ -6,10 +6,9 @@ use steadfast_wire::nlm::v4::{LockArgs, Res, TestArgs, TestRes, UnlockArgs};
 use steadfast_wire::nlm::{self, v1, v4};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
-use crate::call::{Identity, Procedure};
+use crate::call::{Identity, Procedure, encoded};
 use crate::error::ClientError;
-use crate::nfs3::arguments::encoded;
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
 use crate::transport::RpcTransport;
 
 pub use steadfast_wire::nlm::NlmStat;

@@ -9,8 +9,8 @@ use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 use crate::call::Procedure;
 use crate::error::ClientError;
 use crate::nfs3::arguments;
-use crate::nfs3::results::FileHandle;
 use crate::nfs3::{Beside, Nfs3Client};
+use crate::object::FileHandle;
 use crate::transport::RpcTransport;
 
 /// The RPC program.

@@ -2,9 +2,8 @@
 
 use steadfast_xdr::Reader;
 
-use crate::call::{Identity, Procedure};
+use crate::call::{Identity, Procedure, encoded};
 use crate::error::ClientError;
-use crate::nfs3::arguments::encoded;
 use crate::transport::RpcTransport;
 
 /// The RPC program of rpcbind.

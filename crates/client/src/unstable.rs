@@ -9,7 +9,7 @@ use steadfast_wire::nfs3::StableHow;
 
 use crate::error::ClientError;
 use crate::nfs3::Nfs3Client;
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
 use crate::transport::RpcTransport;
 
 /// How often COMMIT is tried before a server whose verifier keeps changing is given up.

@@ -4,6 +4,9 @@
 //! *writer*: a role (`State::has_writer`) that one thread has at a time. Whoever waits for a sequence and
 //! finds the role free takes it, writes all that was appended so far, and wakes the others.
 
+mod opening;
+mod reading;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +22,7 @@ use crate::index::Entry;
 use crate::manifest;
 use crate::notes::{self, KIND_BYPASS, KIND_OUTCOME, Outcome};
 use crate::record::{self, Record, Unfit};
-use crate::state::{State, TailAt, UNWRITTEN_BYTES_MAX};
+use crate::state::{Settled, State, TailAt, UNWRITTEN_BYTES_MAX};
 use crate::status::{Load, Recovered, Status};
 use crate::superblock::{self, Copies, Superblock, SuperblockFault, TEXT_BYTES_MAX};
 
@@ -64,13 +67,13 @@ impl Options {
 
 /// A journal. `Send` and `Sync`: every method may be called by many threads.
 pub struct Journal {
-    pub(crate) medium: Arc<dyn Medium>,
-    pub(crate) state: Mutex<State>,
+    medium: Arc<dyn Medium>,
+    state: Mutex<State>,
     /// The writer has finished, or something has left.
     changed: Condvar,
-    pub(crate) ring_bytes: u64,
+    ring_bytes: u64,
     compress: bool,
-    pub(crate) place: Option<Place>,
+    place: Option<Place>,
 }
 
 impl std::fmt::Debug for Journal {
@@ -112,15 +115,6 @@ pub(crate) struct Origin {
     pub(crate) is_read_only: bool,
     /// Something beside the ring says that changes were sent around it.
     pub(crate) is_bypassed: bool,
-}
-
-/// What the server did with a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settled {
-    /// It has it on stable storage.
-    Stable,
-    /// It has refused it for good: the change has no effect.
-    Refused,
 }
 
 impl Journal {
@@ -431,7 +425,7 @@ impl Journal {
         let checked = state.check();
         drop(state);
         if let Some(place) = &self.place {
-            place.maintain_manifest(self, false);
+            place.maintain_manifest(false, || self.version(), || self.manifest());
         }
         checked
     }
@@ -476,7 +470,7 @@ impl Journal {
         });
         drop(state);
         if let Some(place) = &self.place {
-            place.maintain_manifest(self, true);
+            place.maintain_manifest(true, || self.version(), || self.manifest());
         }
         checked
     }
@@ -522,12 +516,12 @@ impl Journal {
     }
 
     /// Changes with what the manifest says.
-    pub(crate) fn version(&self) -> u64 {
+    fn version(&self) -> u64 {
         self.state.lock().version
     }
 
     /// The manifest as it is now.
-    pub(crate) fn manifest(&self) -> String {
+    fn manifest(&self) -> String {
         let superblock = self.state.lock().superblock.clone();
         let (server, share) = (&superblock.server, &superblock.share);
         manifest::write(server, share, &superblock.uuid, &self.pending())

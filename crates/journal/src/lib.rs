@@ -53,11 +53,12 @@ pub use format::{
     DATA_BYTES_MAX, GROUPS_MAX, HANDLE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, RING_BYTES_MAX,
     RING_BYTES_MIN, RING_OFFSET, SUPERBLOCK_BYTES, Sequence,
 };
-pub use journal::{Journal, JournalId, Options, Settled};
+pub use journal::{Journal, JournalId, Options};
 pub use notes::{Outcome, Stamp, Time};
 pub use pending::{Content, Overlay, Pending, Stored};
 pub use record::{Attributes, Change, Kind, Record, SetTime, Unfit};
 pub use scan::Damage;
+pub use state::Settled;
 pub use status::{Load, Recovered, Statistics, Status};
 pub use superblock::{FORMAT_VERSION, SuperblockFault, TEXT_BYTES_MAX};
 

@@ -8,7 +8,6 @@ use steadfast_intent_log::{BLOCK_BYTES, Medium};
 use crate::errors::Failed;
 use crate::format::{HEADER_BYTES, Header, Sequence, block_after, block_before, frame_bytes};
 use crate::index::{Entry, Index};
-use crate::journal::Settled;
 use crate::notes::{self, KIND_LEFT, KIND_REFUSED, KIND_SETTLED, KIND_STAMP, RANGES_MAX};
 use crate::record::Kind;
 use crate::recover::read_ring;
@@ -30,6 +29,15 @@ const _: () = assert!(
 const CARRY_RESERVE_BYTES: u64 = 3 * BLOCK_BYTES as u64;
 /// The tail is moved when it can move by this part of the ring.
 const RECLAIM_PART: u64 = 4;
+
+/// What the server did with a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It has it on stable storage.
+    Stable,
+    /// It has refused it for good: the change has no effect.
+    Refused,
+}
 
 /// Frames, with their sequences.
 pub(crate) type Frames = Vec<(Sequence, Arc<Vec<u8>>)>;

@@ -32,6 +32,7 @@ use steadfast_vfs::{FsError, StorageHandle};
 
 use crate::error::from_errno;
 use crate::handle_form;
+use crate::hex::{hex, unhex};
 use crate::mounted;
 use crate::write_back::Unflushed;
 
@@ -377,30 +378,12 @@ impl AliasStore {
     }
 }
 
-/// Bytes as people write them.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 fn to_hex(key: &ObjectKey) -> String {
     hex(key.0.as_bytes())
 }
 
 fn from_hex(word: &str) -> Option<ObjectKey> {
-    let digits = word.as_bytes();
-    if digits.is_empty() || !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let bytes: Option<Vec<u8>> = digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect();
-    StorageHandle::new(&bytes?).map(ObjectKey)
+    StorageHandle::new(&unhex(word)?).map(ObjectKey)
 }
 
 #[cfg(test)]

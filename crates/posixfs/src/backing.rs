@@ -10,10 +10,8 @@ use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Result;
 use steadfast_sys::volume;
 
-use crate::volume::{BTRFS_MAGIC, EXT4_MAGIC, XFS_MAGIC};
+use crate::kinds::{BTRFS_MAGIC, EXT4_MAGIC, RAMFS_MAGIC, TMPFS_MAGIC, XFS_MAGIC};
 
-const TMPFS_MAGIC: u64 = 0x0102_1994;
-const RAMFS_MAGIC: u64 = 0x8584_58f6;
 const OVERLAY_MAGIC: u64 = 0x794c_7630;
 
 /// A file system and where it is mounted.

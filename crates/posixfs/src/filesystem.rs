@@ -1,4 +1,4 @@
-//! The trait's methods, each in the module that its kind has.
+//! The trait's methods, each in the part of the tree (`tree/`) that has its subject.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,13 +2,6 @@
 //! cuts it, waits until the lease is given up, and the server is told meanwhile by a signal, which one
 //! thread reads that is there for nothing else.
 //!
-//! A lease belongs to an open file description. A guard for reading uses the one that the node reads
-//! through. One for writing wants that nobody has the file open in any other way, nor the server itself:
-//! so it uses the one that the node writes through, and the node reads through the same.
-//!
-//! The kernel takes the server's own opens for those of anybody. [`Node`] knows its guard, and ends it before
-//! it opens the file in a way that would break it.
-//!
 //! A signal may be lost when too many wait. The kernel says so, and all leases are looked at then; and
 //! once a second, since that costs little.
 
@@ -20,15 +13,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use steadfast_sys::lease::{self, Told, Watch, Watcher};
-use steadfast_vfs::{FileKind, FsError, Guard, GuardKind, GuardListener, StorageHandle, Waiting};
+use steadfast_vfs::{FsError, GuardKind, GuardListener, StorageHandle};
 
-use crate::budget::{Descriptor, RoomToLock};
+use crate::budget::Descriptor;
 use crate::error::from_errno;
-use crate::node::Node;
-use crate::tree::Tree;
 
 /// All guards are looked at so often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,11 +30,13 @@ fn lease_kind(kind: GuardKind) -> lease::Kind {
     }
 }
 
+/// Guards by the descriptors that have their leases.
+pub(crate) type GuardTable = Arc<Mutex<HashMap<RawFd, Weak<Guarded>>>>;
+
 /// The guards of a storage.
 #[derive(Default)]
 pub(crate) struct Guards {
-    /// By the descriptors that have the leases.
-    held: Arc<Mutex<HashMap<RawFd, Weak<Guarded>>>>,
+    held: GuardTable,
     /// Which thread watches; `None` if there can be none.
     watch: OnceLock<Option<Watch>>,
 }
@@ -63,6 +55,46 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
+    /// Has the kernel guard a file by this descriptor of it, and tell who watches.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] while somebody has the file open in a way that the guard forbids;
+    /// [`FsError::NotSupported`] where the file system has no leases.
+    pub(crate) fn take(
+        kind: GuardKind,
+        file: Arc<Descriptor>,
+        object: (u64, StorageHandle),
+        listener: &Arc<dyn GuardListener>,
+        watch: Watch,
+    ) -> Result<Arc<Self>, FsError> {
+        match lease::set(&*file, lease_kind(kind), watch) {
+            Ok(true) => {}
+            Ok(false) => return Err(FsError::TryLater),
+            // File systems that have none say either.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ACCESS | Errno::NOLCK) => {
+                return Err(FsError::NotSupported);
+            }
+            Err(errno) => return Err(from_errno(errno)),
+        }
+        Ok(Arc::new(Self {
+            kind,
+            file,
+            object,
+            listener: Arc::clone(listener),
+            is_told: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }))
+    }
+
+    /// Its owner does not want it any more: nobody is told from here on, and the lease is given up.
+    pub(crate) fn give_up(&self, table: &GuardTable) {
+        self.is_told.store(true, Ordering::SeqCst);
+        table.lock().remove(&self.file.as_fd().as_raw_fd());
+        if !self.has_ended.swap(true, Ordering::SeqCst) {
+            lease::give_up(&*self.file);
+        }
+    }
+
     pub(crate) fn kind(&self) -> GuardKind {
         self.kind
     }
@@ -71,13 +103,13 @@ impl Guarded {
         self.has_ended.load(Ordering::SeqCst)
     }
 
-    fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.has_ended.load(Ordering::SeqCst)
             || lease::held(self.file.as_fd()) != Ok(Some(lease_kind(self.kind)))
     }
 
     /// Tells the listener, once, if somebody wants what the guard forbids.
-    fn look(&self) {
+    pub(crate) fn look(&self) {
         if !self.is_told.load(Ordering::SeqCst) && self.is_broken() {
             self.tell();
         }
@@ -99,40 +131,9 @@ impl Guarded {
     }
 }
 
-/// One guard, as its owner has it.
-struct Held {
-    guarded: Arc<Guarded>,
-    node: Arc<Node>,
-    /// Of all guards.
-    table: Arc<Mutex<HashMap<RawFd, Weak<Guarded>>>>,
-    _room: RoomToLock,
-}
-
-impl Guard for Held {
-    fn kind(&self) -> GuardKind {
-        self.guarded.kind
-    }
-
-    fn is_broken(&self) -> bool {
-        self.guarded.is_broken()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.guarded.is_told.store(true, Ordering::SeqCst);
-        self.table.lock().remove(&self.guarded.file.as_fd().as_raw_fd());
-        if !self.guarded.has_ended.swap(true, Ordering::SeqCst) {
-            lease::give_up(&*self.guarded.file);
-        }
-        // After that: what the node opens from here on breaks nothing.
-        self.node.unguard(&self.guarded);
-    }
-}
-
 impl Guards {
     /// Which thread is told of leases; started when it is first needed.
-    fn watch(&self) -> Result<Watch, FsError> {
+    pub(crate) fn watch(&self) -> Result<Watch, FsError> {
         let watch = self.watch.get_or_init(|| {
             let (tell, told) = mpsc::sync_channel(1);
             let held = Arc::downgrade(&self.held);
@@ -160,9 +161,11 @@ impl Guards {
         watch.ok_or(FsError::NotSupported)
     }
 
-    fn add(&self, guarded: &Arc<Guarded>) {
+    /// Has a guard watched. Returns where it is to be found until it is given up.
+    pub(crate) fn add(&self, guarded: &Arc<Guarded>) -> GuardTable {
         let descriptor = guarded.file.as_fd().as_raw_fd();
         self.held.lock().insert(descriptor, Arc::downgrade(guarded));
+        Arc::clone(&self.held)
     }
 }
 
@@ -188,98 +191,5 @@ fn listen(mut watcher: Watcher, held: &Weak<Mutex<HashMap<RawFd, Weak<Guarded>>>
         for guarded in guarded {
             guarded.look();
         }
-    }
-}
-
-impl Tree {
-    /// See [`FileSystem::guard`](steadfast_vfs::FileSystem::guard). Leaves the thread with the server's
-    /// identity.
-    pub(crate) fn do_guard(
-        &self,
-        object: &StorageHandle,
-        kind: GuardKind,
-        listener: &Arc<dyn GuardListener>,
-    ) -> Result<Box<dyn Guard>, FsError> {
-        let mut node = self.node(object, Waiting::Allowed)?;
-        if node.kind != FileKind::Regular {
-            return Err(FsError::Invalid);
-        }
-        let guards = &self.storage.guards;
-        let watch = guards.watch()?;
-        let room = self.storage.budget.room_to_lock().ok_or(FsError::TryLater)?;
-        self.assume_server()?;
-        if kind == GuardKind::Read && node.is_open_for_writing_as_long_as_kept() {
-            if node.must_stay() {
-                return Err(FsError::TryLater);
-            }
-            // It was made by us, and is open for writing as long as the node is.
-            if !self.storage.cache.let_go_if_idle(&node) {
-                return Err(FsError::TryLater);
-            }
-            drop(node);
-            node = self.node(object, Waiting::Allowed)?;
-        }
-        let named = self.identity(object);
-        let take = |file: Arc<Descriptor>| {
-            match lease::set(&*file, lease_kind(kind), watch) {
-                Ok(true) => {}
-                Ok(false) => return Err(FsError::TryLater),
-                // File systems that have none say either.
-                Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ACCESS | Errno::NOLCK) => {
-                    return Err(FsError::NotSupported);
-                }
-                Err(errno) => return Err(from_errno(errno)),
-            }
-            Ok(Arc::new(Guarded {
-                kind,
-                file,
-                object: named,
-                listener: Arc::clone(listener),
-                is_told: AtomicBool::new(false),
-                has_ended: AtomicBool::new(false),
-            }))
-        };
-        let guarded = match kind {
-            GuardKind::Read => node.guard_for_reading(take),
-            GuardKind::Write => node.guard_for_writing(take),
-        };
-        self.storage.cache.make_room();
-        let guarded = guarded?;
-        guards.add(&guarded);
-        // What came before it was there to be found.
-        guarded.look();
-        let table = Arc::clone(&guards.held);
-        Ok(Box::new(Held { guarded, node, table, _room: room }))
-    }
-}
-
-impl Node {
-    /// Guards the file by what it is read through.
-    fn guard_for_reading(
-        &self,
-        take: impl FnOnce(Arc<Descriptor>) -> Result<Arc<Guarded>, FsError>,
-    ) -> Result<Arc<Guarded>, FsError> {
-        self.guard_by(|| {
-            self.close_writer();
-            take(self.reader()?)
-        })
-    }
-
-    /// Guards the file by what it is written through, and reads through the same meanwhile.
-    fn guard_for_writing(
-        &self,
-        take: impl FnOnce(Arc<Descriptor>) -> Result<Arc<Guarded>, FsError>,
-    ) -> Result<Arc<Guarded>, FsError> {
-        self.guard_by(|| {
-            let writer = self.writer()?;
-            let flags = rustix::fs::fcntl_getfl(&*writer).map_err(from_errno)?;
-            if flags & OFlags::RWMODE != OFlags::RDWR {
-                return Err(FsError::NotSupported);
-            }
-            let before = self.read_through(&writer)?;
-            // Not open in any other way.
-            drop(before);
-            take(writer).inspect_err(|_| self.read_apart())
-        })
     }
 }

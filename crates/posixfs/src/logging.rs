@@ -3,199 +3,25 @@
 //!
 //! The place is taken under the locks that order the objects, just after the kernel has done the
 //! change; the record is made outside them. What is flushed without the log while a log is in use
-//! is told to it ([`VolumeLog::settled`]): older records must not be replayed over it.
+//! is told to it ([`crate::volume_log::VolumeLog::settled`]): older records must not be replayed over it.
 
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use rustix::fs::{Mode as Permissions, OFlags};
-use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_recovery::{
-    Action, AttributesUnderWay, Before, BegunCall, BegunMark, BeingMade, Change, ChangeLog,
-    FileSystemIdentity, LogPlace, LoggedFileSystem, ObjectKey, Ownership, Place, Settled,
-    change_bytes_max,
+    Action, AttributesUnderWay, Before, BegunCall, BegunMark, BeingMade, Change, LogPlace,
+    ObjectKey, Ownership, Place,
 };
-use steadfast_sys::journal;
 use steadfast_vfs::{
-    Attr, Caller, Durable, FileSystemSync, Flush, FlushTarget, FlushWhat, FsError, Obligation, Time,
+    Attr, Caller, Durable, Flush, FlushTarget, FlushWhat, FsError, Obligation, Time,
 };
 
-use crate::aliases::Aliases;
-use crate::async_changes::{AsyncChange, AsyncChanges};
-use crate::error::from_errno;
-use crate::handle_form;
-use crate::marks;
+use crate::async_changes::AsyncChange;
 use crate::node::{AllOf, Node};
-use crate::volume::{BTRFS_MAGIC, Volume};
+use crate::volume::Volume;
 
 /// What has to be flushed for a change.
 pub(crate) type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
-
-/// The log of one file system's changes.
-pub(crate) struct VolumeLog {
-    log: Arc<dyn ChangeLog>,
-    identity: FileSystemIdentity,
-    file_system: LoggedFileSystem,
-    /// The kernel's number of the mount.
-    mount: u64,
-    /// Whether the share's changes are logged. If not, those of others on the file system may be.
-    is_on: bool,
-}
-
-impl VolumeLog {
-    /// The log's part for the file system that `whole` flushes; `None` if it does not log its
-    /// changes.
-    pub(crate) fn join(
-        log: &Arc<dyn ChangeLog>,
-        identity: &FileSystemIdentity,
-        path: &[u8],
-        mount: u64,
-        whole: WholeFileSystem,
-        is_on: bool,
-    ) -> Result<Option<Self>, FsError> {
-        let file_system = log.register(identity, path, mount, Arc::new(whole))?;
-        if let Some(file_system) = file_system.filter(|_| is_on) {
-            log.want(file_system);
-        }
-        let (log, identity) = (Arc::clone(log), *identity);
-        Ok(file_system.map(|file_system| Self { log, identity, file_system, mount, is_on }))
-    }
-
-    /// Whether a WRITE of so many bytes is to be logged.
-    pub(crate) fn takes_write(&self, bytes: usize, is_stable: bool) -> bool {
-        self.is_on && self.log.takes_write(bytes, is_stable)
-    }
-
-    /// Whether a crash now would be followed by a replay.
-    pub(crate) fn is_in_use(&self) -> bool {
-        self.log.is_in_use()
-    }
-
-    /// What the log calls the file system.
-    pub(crate) fn file_system(&self) -> LoggedFileSystem {
-        self.file_system
-    }
-
-    /// Has clients send again what they were not told to be stable.
-    pub(crate) fn note_loss(&self) {
-        self.log.note_loss();
-    }
-
-    /// # Errors
-    /// [`FsError::TryLater`] while the file system takes no changes, since it could not be flushed.
-    pub(crate) fn require_no_fault(&self) -> Result<(), FsError> {
-        if self.fault().is_some() { Err(FsError::TryLater) } else { Ok(()) }
-    }
-
-    /// Why the file system takes no changes, if it could not be flushed.
-    pub(crate) fn fault(&self) -> Option<String> {
-        self.log.fault(self.file_system)
-    }
-
-    /// The last LSN taken, to be read before a flush begins.
-    pub(crate) fn last(&self) -> u64 {
-        self.log.last()
-    }
-
-    /// Notes that changes up to an LSN have reached the disk, and waits until that is stable.
-    pub(crate) fn settled(&self, what: Settled, up_to: u64) -> Result<(), FsError> {
-        match self.log.admit(self.file_system, change_bytes_max(0))? {
-            Some(mut place) if place.is_logged() => {
-                place.take();
-                self.log.note(place, &Change::new(Action::Settled { what, up_to }))
-            }
-            // Nothing older is left in the log.
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Drop for VolumeLog {
-    fn drop(&mut self) {
-        self.log.leave(self.file_system, self.mount);
-    }
-}
-
-/// A file system, by a descriptor that remembers which errors it was told.
-pub(crate) struct WholeFileSystem {
-    directory: OwnedFd,
-    /// Not to be kept: who uses the file system next has it begin anew.
-    aliases: Weak<Aliases>,
-    async_changes: Arc<AsyncChanges>,
-}
-
-impl WholeFileSystem {
-    /// Of an open directory of it.
-    pub(crate) fn new(
-        directory: OwnedFd,
-        aliases: &Arc<Aliases>,
-        async_changes: Arc<AsyncChanges>,
-    ) -> Self {
-        Self { directory, aliases: Arc::downgrade(aliases), async_changes }
-    }
-}
-
-impl FileSystemSync for WholeFileSystem {
-    fn sync(&self) -> Result<(), FsError> {
-        let failures = self.aliases.upgrade().map(|aliases| aliases.failures());
-        let flush = self.async_changes.flush();
-        let flushed = rustix::fs::syncfs(&self.directory)
-            .and_then(|()| journal::require_alive(&self.directory));
-        if let (Err(errno), Some(aliases)) = (flushed, self.aliases.upgrade()) {
-            aliases.tell_next_start();
-            return Err(from_errno(errno));
-        }
-        flushed.map_err(from_errno)?;
-        flush.done();
-        if let (Some(aliases), Some(failures)) = (self.aliases.upgrade(), failures) {
-            aliases.forget_failures(failures);
-        }
-        Ok(())
-    }
-
-    fn write_back(&self, goes_on: &mut dyn FnMut(u64) -> bool) {
-        if let Some(aliases) = self.aliases.upgrade() {
-            aliases.unflushed.write_back(goes_on);
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.aliases.upgrade().is_some_and(|aliases| aliases.has_failed())
-    }
-
-    fn read_mark(&self) -> Result<Vec<u8>, FsError> {
-        marks::read(&self.directory)
-    }
-
-    fn write_mark(&self, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
-        marks::write(&self.directory, offset, bytes)
-    }
-
-    fn try_writing(&self) -> Result<(), FsError> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let written = rustix::fs::openat(&self.directory, c".", flags, Permissions::RUSR)
-            .map(std::fs::File::from)
-            .map_err(from_errno)?;
-        let trial = vec![0xa5; TRIAL_BYTES];
-        std::os::unix::fs::FileExt::write_all_at(&written, &trial, 0)
-            .map_err(|error| from_errno(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        // A flush of one file there may lose others.
-        if rustix::fs::fstatfs(&self.directory).is_ok_and(|kind| kind.f_type as u64 == BTRFS_MAGIC)
-        {
-            return rustix::fs::syncfs(&self.directory).map_err(from_errno);
-        }
-        rustix::fs::fsync(&written).map_err(from_errno)
-    }
-}
-
-/// Written to find out whether a file system takes anything.
-const TRIAL_BYTES: usize = 64 << 10;
-
-/// What the log calls a node.
-pub(crate) fn key(node: &Node) -> ObjectKey {
-    handle_form::key(&node.handle)
-}
 
 /// What is told of an object before a change of its attributes.
 pub(crate) fn before(attr: &Attr) -> Before {
@@ -216,7 +42,7 @@ pub(crate) fn gap(before: &Attr, start: u64) -> Option<u64> {
 
 /// A name in a directory, as the log has it.
 pub(crate) fn place<'n>(dir: &Node, name: &'n [u8]) -> Place<'n> {
-    Place { dir: key(dir), name }
+    Place { dir: dir.key(), name }
 }
 
 /// What a change leaves behind.
@@ -252,9 +78,7 @@ impl Effects<'_> {
             return Self::begin_async(volume, data_bytes);
         }
         let place = match &volume.log {
-            Some(log) if log.is_on => {
-                log.log.admit(log.file_system, change_bytes_max(data_bytes))?
-            }
+            Some(log) if log.is_on() => log.admit(data_bytes)?,
             Some(log) => {
                 log.require_no_fault()?;
                 None
@@ -268,14 +92,14 @@ impl Effects<'_> {
     /// already, which it must come after.
     fn begin_async(volume: &Volume, data_bytes: usize) -> Result<Self, FsError> {
         let mut effects = Self::of_async(volume)?;
-        if let Some(log) = volume.log.as_ref().filter(|log| log.is_on)
+        if let Some(log) = volume.log.as_ref().filter(|log| log.is_on())
             && volume.async_changes.has_records()
         {
             // Nobody is to have everything flushed for one that waits for room.
             if let Some(change) = effects.async_change.take() {
                 change.cancel();
             }
-            effects = Self::new(log.log.admit(log.file_system, change_bytes_max(data_bytes))?);
+            effects = Self::new(log.admit(data_bytes)?);
             effects.is_async = true;
             if effects.place.is_none() {
                 effects.async_change = Some(volume.async_changes.begin());
@@ -299,10 +123,10 @@ impl Effects<'_> {
     pub(crate) fn of_touch(volume: &Volume, caller: &Caller<'_>) -> Result<Self, FsError> {
         if caller.is_async {
             let mut effects = Self::of_async(volume)?;
-            if let Some(log) = volume.log.as_ref().filter(|log| log.is_on)
+            if let Some(log) = volume.log.as_ref().filter(|log| log.is_on())
                 && volume.async_changes.has_records()
             {
-                let touch = log.log.admit(log.file_system, change_bytes_max(0))?;
+                let touch = log.admit(0)?;
                 effects.touch = touch.filter(|place| place.is_logged());
             }
             return Ok(effects);
@@ -310,11 +134,7 @@ impl Effects<'_> {
         let touch = match &volume.log {
             Some(log) => {
                 log.require_no_fault()?;
-                if log.is_on && log.is_in_use() {
-                    log.log.admit(log.file_system, change_bytes_max(0))?
-                } else {
-                    None
-                }
+                if log.is_on() && log.is_in_use() { log.admit(0)? } else { None }
             }
             None => None,
         };
@@ -332,7 +152,7 @@ impl Effects<'_> {
         let mut record = Vec::new();
         // Of an object that is gone there is nothing to tell.
         let action = node.attr().map_or(Action::Nothing, |attr| Action::Touched {
-            object: key(node),
+            object: node.key(),
             ctime: attr.ctime,
             mtime: attr.mtime,
         });
@@ -398,14 +218,14 @@ impl Effects<'_> {
     /// a crash.
     pub(crate) fn note_under_way(&mut self, volume: &Volume, under_way: &AttributesUnderWay) {
         if let (Some(place), Some(log)) = (&mut self.place, &volume.log) {
-            place.note_under_way(&log.identity, under_way);
+            place.note_under_way(log.identity(), under_way);
         }
     }
 
     /// Whether it is written down that the call begins.
     pub(crate) fn notes_calls(volume: &Volume, caller: &Caller<'_>) -> bool {
         let log = volume.log.as_ref().filter(|_| caller.call.is_some());
-        log.is_some_and(|log| log.log.begun_calls().is_some())
+        log.is_some_and(|log| log.begun_calls().is_some())
     }
 
     /// Whether it is to be known what the call is about to change: for its record, or for that.
@@ -423,10 +243,10 @@ impl Effects<'_> {
         action: Action<'_>,
     ) {
         let (Some(call), Some(log)) = (caller.call, &dir.volume.log) else { return };
-        let Some(calls) = log.log.begun_calls() else { return };
+        let Some(calls) = log.begun_calls() else { return };
         self.begun = calls.begin(&BegunCall {
             call,
-            file_system: log.identity,
+            file_system: *log.identity(),
             at: Time::default(),
             dir: dir.handle,
             fsid: dir.volume.fsid,
@@ -438,7 +258,7 @@ impl Effects<'_> {
     /// The call has changed nothing after all.
     pub(crate) fn take_back_begin(&mut self, volume: &Volume) {
         if let Some(mark) = self.begun.take()
-            && let Some(calls) = volume.log.as_ref().and_then(|log| log.log.begun_calls())
+            && let Some(calls) = volume.log.as_ref().and_then(|log| log.begun_calls())
         {
             calls.take_back(mark);
         }

@@ -1,174 +1,13 @@
-//! The file in which a file system carries the intent log's mark.
-//!
-//! It is a file of fixed size in the root directory of the file system itself, whatever part of it
-//! is mounted where: that directory is found by its handle, through any open directory of the file
-//! system. So a bind mount, a private mount of a share's directory or a mounted subvolume leads to
-//! the same file at every start. Of btrfs it is the root of the top-level subvolume: the log has one
-//! table entry for all subvolumes, as one flush is of all of them. (A subvolume that is replaced by a
-//! snapshot has other handles, so that records of the replaced one never reach it.)
-//!
-//! The file belongs to the server's user, mode 0600, and is written in place, so that no directory
-//! changes except when it is made. Clients do not see it: its name in that directory is nobody's
-//! ([`Volume::is_mark`]).
+//! The name of the intent log's mark, which is nobody's in the directory that has it ([`crate::mark_file`]):
+//! clients neither see it, nor get it for something else.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
-
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use steadfast_recovery::{FileSystemIdentity, ObjectKey};
-use steadfast_sys::handle::{self, KernelHandle};
-use steadfast_sys::volume;
 use steadfast_vfs::FsError;
 
 use crate::attributes;
-use crate::error::from_errno;
 use crate::handle_form;
-use crate::mounts;
+use crate::mark_file::{NAME, root_key};
 use crate::node::Node;
 use crate::traits;
-use crate::volume::{BTRFS_MAGIC, EXT4_MAGIC, Volume, XFS_MAGIC};
-
-/// Its name in the root directory of the file system.
-const NAME: &str = ".steadfast-mark";
-/// As large as it is made at once, so that later writes change data alone.
-const BYTES: usize = 8192;
-
-/// `enum fid_type` of `linux/exportfs.h`.
-const INODE32_GENERATION: i32 = 1;
-const XFS_INODE64_GENERATION: i32 = 0x81;
-const BTRFS_WITHOUT_PARENT: i32 = 0x4d;
-const EXT4_ROOT_INODE: u32 = 2;
-const BTRFS_FIRST_INODE: u64 = 256;
-const BTRFS_TOP_LEVEL: u64 = 5;
-
-/// The handle of the root directory of the file system of an open directory.
-fn root_handle(open: impl AsFd) -> Result<KernelHandle, Errno> {
-    let kind = rustix::fs::fstatfs(&open)?.f_type as u64 & 0xffff_ffff;
-    let handle = match kind {
-        // Generation 0 stands for any, here and below.
-        EXT4_MAGIC => KernelHandle::new(
-            INODE32_GENERATION,
-            &[EXT4_ROOT_INODE.to_ne_bytes(), 0_u32.to_ne_bytes()].concat(),
-        ),
-        BTRFS_MAGIC => {
-            let numbers = [BTRFS_FIRST_INODE.to_ne_bytes(), BTRFS_TOP_LEVEL.to_ne_bytes()];
-            KernelHandle::new(
-                BTRFS_WITHOUT_PARENT,
-                &[&numbers.concat()[..], &0_u32.to_ne_bytes()].concat(),
-            )
-        }
-        XFS_MAGIC => {
-            let (inode, generation) = volume::xfs_root(&open)?;
-            KernelHandle::new(
-                XFS_INODE64_GENERATION,
-                &[&inode.to_ne_bytes()[..], &generation.to_ne_bytes()].concat(),
-            )
-        }
-        _ => None,
-    };
-    handle.ok_or(Errno::OPNOTSUPP)
-}
-
-/// The root directory of the file system of an open directory.
-fn root(open: impl AsFd) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    handle::open(&open, &root_handle(&open)?, flags)
-}
-
-/// What clients know the root directory of a file system by, wherever it is shared.
-pub(crate) fn root_key(open: impl AsFd) -> Option<ObjectKey> {
-    let kernel = handle::of(root(open).ok()?).ok()?;
-    handle_form::from_kernel(0, &kernel).map(ObjectKey)
-}
-
-/// Opens the mark; `None` if there is none.
-fn open_mark(open: impl AsFd, flags: OFlags) -> Result<Option<File>, Errno> {
-    let root = root(open)?;
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    match rustix::fs::openat(&root, NAME, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Ok(Some(File::from(file))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
-fn of_io(error: &io::Error) -> FsError {
-    from_errno(Errno::from_io_error(error).unwrap_or(Errno::IO))
-}
-
-/// Whether what has the name is a file that only the server's user can have made so.
-fn is_trusted(file: &File) -> Result<bool, FsError> {
-    let found = file.metadata().map_err(|error| of_io(&error))?;
-    let own = rustix::process::geteuid().as_raw();
-    let of_others = found.mode() & 0o077;
-    Ok(found.is_file() && found.uid() == own && of_others == 0)
-}
-
-/// The bytes of the mark that the file system of an open directory carries; none if there is none.
-///
-/// # Errors
-/// The file system's; [`FsError::AccessDenied`] if others than the server's user may have written it.
-pub(crate) fn read(open: impl AsFd) -> Result<Vec<u8>, FsError> {
-    let Some(file) = open_mark(open, OFlags::RDONLY).map_err(from_errno)? else {
-        return Ok(Vec::new());
-    };
-    if !is_trusted(&file)? {
-        return Err(FsError::AccessDenied);
-    }
-    let mut bytes = vec![0; BYTES];
-    let mut length = 0;
-    while let Some(room) = bytes.get_mut(length..).filter(|room| !room.is_empty()) {
-        match file.read_at(room, length as u64).map_err(|error| of_io(&error))? {
-            0 => break,
-            count => length += count,
-        }
-    }
-    bytes.truncate(length);
-    Ok(bytes)
-}
-
-/// Writes into the mark of the file system of an open directory.
-pub(crate) fn write(open: impl AsFd, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
-    let file = open_mark(open, OFlags::RDWR | OFlags::CREATE).map_err(from_errno)?;
-    let file = file.ok_or(FsError::Stale)?;
-    let found = file.metadata().map_err(|error| of_io(&error))?;
-    if !found.is_file() {
-        return Err(FsError::Exists);
-    }
-    if !is_trusted(&file)? {
-        // Restored from a copy with other attributes, or somebody's own.
-        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(from_errno)?;
-        let (own, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        rustix::fs::fchown(&file, Some(own), Some(group)).map_err(from_errno)?;
-    }
-    if found.len() < BYTES as u64 {
-        let rest = vec![0; BYTES - found.len() as usize];
-        file.write_all_at(&rest, found.len()).map_err(|error| of_io(&error))?;
-    }
-    file.write_all_at(bytes, offset).map_err(|error| of_io(&error))
-}
-
-/// A file system that is mounted: where, which it is, and the bytes of its mark.
-pub type MarkedFileSystem = (PathBuf, FileSystemIdentity, Vec<u8>);
-
-/// The file systems that are mounted, and whose changes could be logged. Those that cannot be looked
-/// at are left out.
-pub fn marked_file_systems() -> Vec<MarkedFileSystem> {
-    let points = mounts::loggable_points().unwrap_or_default();
-    let look = |point: PathBuf| {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = rustix::fs::open(&point, flags, Mode::empty()).ok()?;
-        let uuid = volume::uuid(&open).ok()?;
-        let kind = rustix::fs::fstatfs(&open).ok()?.f_type as u32;
-        let mark = read(&open).unwrap_or_default();
-        Some((point, FileSystemIdentity { uuid, kind }, mark))
-    };
-    points.into_iter().filter_map(look).collect()
-}
 
 /// Whether some file system could take another name for the mark's: one that differs in case, where
 /// code points beyond ASCII stand for `s`, `t` and `k`, or for nothing (Unicode's case folding).
@@ -180,29 +19,28 @@ fn may_fold_to_mark(name: &[u8]) -> bool {
     name != NAME.as_bytes() && kept(name).eq(kept(NAME.as_bytes()))
 }
 
-impl Volume {
-    /// Whether a name in a directory is the mark's, which clients neither see nor change.
-    pub(crate) fn is_mark(&self, dir: &Node, name: &[u8]) -> bool {
-        (name == NAME.as_bytes() || (may_fold_to_mark(name) && self.finds_mark_by(dir, name)))
-            && self.can_be_logged()
-            && root_key(&dir.mount.open).is_none_or(|root| root == handle_form::key(&dir.handle))
-    }
+/// Whether a name in a directory is the mark's, which clients neither see nor change.
+pub(crate) fn is_mark(dir: &Node, name: &[u8]) -> bool {
+    (name == NAME.as_bytes() || (may_fold_to_mark(name) && finds_mark_by(dir, name)))
+        && dir.volume.can_be_logged()
+        && root_key(&dir.mount.open).is_none_or(|root| root == handle_form::key(&dir.handle))
+}
 
-    /// Whether a directory that folds case has the mark by this name too.
-    fn finds_mark_by(&self, dir: &Node, name: &[u8]) -> bool {
-        let folds = self.traits.is_case_insensitive
-            || (self.traits.may_fold_case && traits::folds_case(&dir.path));
-        let number = |name: &[u8]| attributes::stat_name(&dir.path, name).map(|it| it.stx_ino);
-        folds
-            && (name.eq_ignore_ascii_case(NAME.as_bytes())
-                || number(name).is_ok_and(|found| number(NAME.as_bytes()) == Ok(found)))
-    }
+/// Whether a directory that folds case has the mark by this name too.
+fn finds_mark_by(dir: &Node, name: &[u8]) -> bool {
+    let traits = &dir.volume.traits;
+    let folds =
+        traits.is_case_insensitive || (traits.may_fold_case && traits::folds_case(&dir.path));
+    let number = |name: &[u8]| attributes::stat_name(&dir.path, name).map(|it| it.stx_ino);
+    folds
+        && (name.eq_ignore_ascii_case(NAME.as_bytes())
+            || number(name).is_ok_and(|found| number(NAME.as_bytes()) == Ok(found)))
 }
 
 /// # Errors
 /// [`FsError::NotFound`] for the mark's name.
 pub(crate) fn require_no_mark(dir: &Node, name: &[u8]) -> Result<(), FsError> {
-    if dir.volume.is_mark(dir, name) { Err(FsError::NotFound) } else { Ok(()) }
+    if is_mark(dir, name) { Err(FsError::NotFound) } else { Ok(()) }
 }
 
 /// As [`require_no_mark`] and [`require_not_marks_place`] of the two names of a renaming.
@@ -214,7 +52,7 @@ pub(crate) fn require_neither(from: (&Node, &[u8]), to: (&Node, &[u8])) -> Resul
 /// # Errors
 /// [`FsError::AccessDenied`] for the mark's name, which nothing else gets.
 pub(crate) fn require_not_marks_place(dir: &Node, name: &[u8]) -> Result<(), FsError> {
-    if dir.volume.is_mark(dir, name) { Err(FsError::AccessDenied) } else { Ok(()) }
+    if is_mark(dir, name) { Err(FsError::AccessDenied) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use steadfast_sys::block_device::sysfs_of;
 use steadfast_sys::durable_file;
 use steadfast_sys::process::boot_id;
 
-use crate::aliases::hex;
-use crate::volume::{BTRFS_MAGIC, EXT4_MAGIC, XFS_MAGIC};
+use crate::hex::hex;
+use crate::kinds::{BTRFS_MAGIC, EXT4_MAGIC, XFS_MAGIC};
 
 const PREFIX: &str = "mounted-";
 const FAILED_PREFIX: &str = "flush-failed-";

@@ -11,7 +11,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::time::ClockId;
-use steadfast_recovery::Settled;
+use steadfast_recovery::{ObjectKey, Settled};
 use steadfast_sys::{handle, journal};
 use steadfast_vfs::{
     Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, GuardKind, StorageHandle, Time,
@@ -21,16 +21,17 @@ use steadfast_vfs::{
 use crate::acl::{self, Which};
 use crate::attributes::{self, Identity};
 use crate::budget::{Budget, Descriptor};
+use crate::directory_stream::DirectoryStream;
 use crate::error::from_errno;
 use crate::guards::Guarded;
 use crate::handle_form;
-use crate::listing::Listing;
-use crate::logging::{self, VolumeLog};
+use crate::kinds::VolumeKind;
 use crate::order::Order;
 use crate::read_ahead::ReadAhead;
-use crate::recent::Tenure;
-use crate::volume::{Mount, Volume, VolumeKind};
-use crate::write_back::Written;
+use crate::tenure::Tenure;
+use crate::volume::{Mount, Volume};
+use crate::volume_log::VolumeLog;
+use crate::write_back::{Written, WrittenFile};
 
 /// Sweeps without a use after which a file open for writing is closed: while it is open, nobody
 /// can execute it.
@@ -59,7 +60,7 @@ pub(crate) struct Node {
     /// locks' addresses.
     pub(crate) order: Arc<Order>,
     /// Of directories that are read.
-    pub(crate) listing: Mutex<Option<Box<Listing>>>,
+    pub(crate) stream: Mutex<Option<Box<DirectoryStream>>>,
     reader: ArcSwapOption<Descriptor>,
     /// Of files only that are large and were not in memory when they were read.
     pub(crate) read_ahead: OnceLock<Box<ReadAhead>>,
@@ -82,7 +83,7 @@ pub(crate) struct Node {
     unstable_logged: AtomicU32,
     idle_sweeps: AtomicU8,
     /// What was written since the last checkpoint began.
-    pub(crate) written: Written,
+    written: Written,
     /// Whether the cache has it.
     pub(crate) tenure: Tenure,
     budget: Arc<Budget>,
@@ -137,7 +138,7 @@ impl Node {
             mount,
             path,
             order,
-            listing: Mutex::new(None),
+            stream: Mutex::new(None),
             reader: ArcSwapOption::empty(),
             read_ahead: OnceLock::new(),
             writer: Mutex::new(None),
@@ -164,6 +165,11 @@ impl Node {
             return Err(FsError::Stale);
         }
         Ok(self.volume.present(&stat, &self.handle))
+    }
+
+    /// What the log calls it.
+    pub(crate) fn key(&self) -> ObjectKey {
+        handle_form::key(&self.handle)
     }
 
     /// Where it is, as the kernel has it in memory; `None` if it was removed.
@@ -597,7 +603,7 @@ impl FlushTarget for Node {
             return Ok(());
         }
         let last = || self.volume.log.as_ref().map(VolumeLog::last);
-        let key = logging::key(self);
+        let key = self.key();
         if !matches!(self.kind, FileKind::Regular | FileKind::Directory) {
             let up_to = last();
             self.flush_with_all()?;
@@ -643,6 +649,20 @@ impl FlushTarget for Node {
             return Ok(());
         }
         self.sync_all()
+    }
+}
+
+impl WrittenFile for Node {
+    fn written(&self) -> &Written {
+        &self.written
+    }
+
+    fn inode(&self) -> u64 {
+        self.identity.inode
+    }
+
+    fn kept_writer(&self) -> Option<Arc<Descriptor>> {
+        Self::kept_writer(self)
     }
 }
 

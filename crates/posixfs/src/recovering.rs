@@ -13,16 +13,17 @@ use steadfast_recovery::{AclsToSet, FileSystemIdentity, KeptFile, ObjectKey, Pla
 use steadfast_sys::{directory, durable_file, handle, identity, journal, volume, xattr};
 use steadfast_vfs::{Attr, FileKind, FsError, HANDLE_BYTES_MAX, StorageHandle, Time};
 
-use crate::aliases::{Alias, Aliases, hex};
+use crate::aliases::{Alias, Aliases};
 use crate::attributes;
 use crate::error;
 use crate::handle_form;
+use crate::hex::hex;
 use crate::keeping;
-use crate::marks;
+use crate::kinds::{BTRFS_MAGIC, XFS_MAGIC};
+use crate::mark_file;
+use crate::mount_lines;
 use crate::mounted;
-use crate::mounts;
 use crate::restoring;
-use crate::volume::{BTRFS_MAGIC, XFS_MAGIC};
 
 /// Objects that are held open at a time.
 const OPEN_MAX: usize = 256;
@@ -97,7 +98,7 @@ impl RecoveringFileSystem {
     /// # Errors
     /// As [`RecoveringFileSystem::open`], for the file system itself.
     pub fn find(known: &Path, uuid: &[u8; 16], state_directory: &Path) -> io::Result<Option<Self>> {
-        for directory in std::iter::once(known.to_owned()).chain(mounts::loggable_points()?) {
+        for directory in std::iter::once(known.to_owned()).chain(mount_lines::loggable_points()?) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             // What cannot be looked at is not it, or not there.
             let is_it = rustix::fs::open(&directory, flags - OFlags::PATH, Permissions::empty())
@@ -259,14 +260,14 @@ impl Recoverable for RecoveringFileSystem {
     }
 
     fn read_mark(&mut self) -> Result<Vec<u8>, FsError> {
-        match marks::read(&self.open) {
+        match mark_file::read(&self.open) {
             Err(FsError::NotSupported) => Ok(Vec::new()),
             read => read,
         }
     }
 
     fn write_mark(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
-        marks::write(&self.open, offset, bytes)
+        mark_file::write(&self.open, offset, bytes)
     }
 
     fn set_lost(&mut self, lost: &[ObjectKey]) {

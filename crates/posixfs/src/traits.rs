@@ -4,15 +4,18 @@
 //! blocks, the times that an inode keeps, flags of directories), and what remains is looked up by the
 //! kind of file system, as pathconf(3) does. Nothing is written to find out.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, StatFs, Statx, StatxFlags};
+use rustix::io::Errno;
 use steadfast_sys::volume;
-use steadfast_vfs::FsError;
+use steadfast_sys::xattr;
+use steadfast_vfs::{FileKind, FsError};
 
 use crate::attributes;
 use crate::error::from_errno;
-use crate::volume::{BTRFS_MAGIC, EXT4_MAGIC, RAMFS_MAGIC, TMPFS_MAGIC, XFS_MAGIC};
+use crate::kinds::{BTRFS_MAGIC, EXT4_MAGIC, RAMFS_MAGIC, TMPFS_MAGIC, XFS_MAGIC};
 
 const FAT_MAGIC: u64 = 0x4d44;
 const EXFAT_MAGIC: u64 = 0x2011_bab0;
@@ -34,6 +37,8 @@ const WINDOWS_NS: u32 = 100;
 /// Names in FAT without long ones: 12 characters, of which each may be 6 bytes.
 const SHORT_NAME_BYTES: i64 = 12 * 6;
 const CASEFOLD: u32 = 0x4000_0000;
+/// A name of a user's extended attribute: any will do.
+const PROBE: &CStr = c"user.steadfast";
 
 /// What does not change about a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +157,25 @@ pub(crate) fn folds_case(object: impl AsFd) -> bool {
     let flags =
         readable(object).and_then(|open| rustix::fs::ioctl_getflags(open).map_err(from_errno));
     flags.is_ok_and(|flags| flags.bits() & CASEFOLD != 0)
+}
+
+/// Whether the file system of `object` keeps users' attributes. An object that can have none, like a
+/// symbolic link, does not show that: then `is_known` tells whether such file systems have them.
+pub(crate) fn has_user_attributes(object: impl AsFd, is_known: bool) -> bool {
+    let kind = attributes::stat(&object).map(|stat| attributes::kind(&stat));
+    if !kind.is_ok_and(can_have_user_attributes) {
+        return is_known;
+    }
+    // Who may not read them is told so only where there are any.
+    matches!(
+        xattr::value(object, PROBE, &mut []),
+        Ok(_) | Err(Errno::NODATA | Errno::RANGE | Errno::ACCESS | Errno::PERM)
+    )
+}
+
+/// Whether objects of a kind can have extended attributes of users.
+pub(crate) fn can_have_user_attributes(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Regular | FileKind::Directory)
 }
 
 /// A directory open for reading; an error for what is none.

@@ -1,6 +1,21 @@
 //! A share's directory tree: how handles and names become nodes.
+//!
+//! What a tree does with them is in its parts: each has the operations of one subject, and names only
+//! what stands beside it where it needs that.
 
+mod changing;
+mod extents;
+mod guarding;
+mod listing;
+mod making;
+mod naming;
 mod opening;
+mod range_locks;
+mod reading;
+mod setting;
+mod walking;
+mod writing;
+mod xattrs;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,14 +41,13 @@ use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
-use crate::logging::VolumeLog;
 use crate::marks;
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
 use crate::stored::Store;
 use crate::volume::{Mount, Volume, stable_hash};
-use crate::walking;
+use crate::volume_log::VolumeLog;
 
 /// A share's directory tree.
 pub struct Tree {

@@ -19,11 +19,11 @@ use crate::async_changes::AsyncChanges;
 use crate::attributes;
 use crate::error::from_errno;
 use crate::handle_form;
-use crate::logging::VolumeLog;
-use crate::mounts;
+use crate::kinds::{BTRFS_MAGIC, EXT4_MAGIC, RAMFS_MAGIC, TMPFS_MAGIC, VolumeKind, XFS_MAGIC};
+use crate::mount_lines;
 use crate::read_ahead::Habits;
-use crate::traits::Traits;
-use crate::xattrs;
+use crate::traits::{self, Traits};
+use crate::volume_log::VolumeLog;
 
 /// A mount that objects of the tree are reached through.
 pub(crate) struct Mount {
@@ -99,22 +99,6 @@ impl Mount {
     }
 }
 
-/// The kinds of file system whose limits and habits are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum VolumeKind {
-    Ext4,
-    Xfs,
-    Btrfs,
-    /// In memory only: nothing can be made more stable than it is.
-    Memory,
-    Other,
-}
-
-pub(crate) const EXT4_MAGIC: u64 = 0xef53;
-pub(crate) const XFS_MAGIC: u64 = 0x5846_5342;
-pub(crate) const BTRFS_MAGIC: u64 = 0x9123_683e;
-pub(crate) const TMPFS_MAGIC: u64 = 0x0102_1994;
-pub(crate) const RAMFS_MAGIC: u64 = 0x8584_58f6;
 /// Whose `syncfs` tells nobody behind them (Linux: `fuse_sync_fs` but for virtiofs; 9p and CIFS have no
 /// `sync_fs`), so that it succeeds though nothing is stable: FUSE, 9p, CIFS and SMB.
 const IGNORING_SYNCFS: [u32; 4] = [0x6573_5546, 0x0102_1997, 0xff53_4d42, 0xfe53_4d42];
@@ -166,7 +150,7 @@ impl Volume {
         let name_bytes_max = u32::try_from(facts.f_namelen).unwrap_or(255).clamp(1, 255);
         let is_known = !matches!(kind, VolumeKind::Other);
         let has_acls = acl::are_supported(&object, is_known)?;
-        let has_xattrs = xattrs::are_supported(&object, is_known);
+        let has_xattrs = traits::has_user_attributes(&object, is_known);
         let has_one_journal = match kind {
             VolumeKind::Ext4 => has_ext4_journal(device),
             VolumeKind::Xfs => true,
@@ -273,7 +257,7 @@ pub fn can_log_changes(directory: &Path, crosses_mounts: bool) -> bool {
     };
     is_loggable(directory)
         || (crosses_mounts
-            && mounts::loggable_points().is_ok_and(|points| {
+            && mount_lines::loggable_points().is_ok_and(|points| {
                 points.iter().any(|point| point.starts_with(directory) && is_loggable(point))
             }))
 }

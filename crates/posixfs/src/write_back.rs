@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use steadfast_sys::file;
 
-use crate::node::Node;
+use crate::budget::Descriptor;
 
 /// Bytes of a file whose writing is started at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -58,26 +58,40 @@ impl Written {
     }
 }
 
+/// A file that is written through us.
+pub(crate) trait WrittenFile: Send + Sync {
+    /// What was written of it.
+    fn written(&self) -> &Written;
+
+    /// Its inode number.
+    fn inode(&self) -> u64;
+
+    /// What it is open for writing with, if it is.
+    fn kept_writer(&self) -> Option<Arc<Descriptor>>;
+}
+
 /// The files of one file system that were written to since its last checkpoint began.
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed {
-    lists: [Mutex<Vec<Weak<Node>>>; LISTS],
+    lists: [Mutex<Vec<Weak<dyn WrittenFile>>>; LISTS],
 }
 
 impl Unflushed {
     /// Notes what was written of a file.
-    pub(crate) fn note(&self, node: &Arc<Node>, offset: u64, count: u64) {
+    pub(crate) fn note<F: WrittenFile + 'static>(&self, file: &Arc<F>, offset: u64, count: u64) {
         if count == 0 {
             return;
         }
-        node.written.note(offset, count);
-        if !node.written.is_listed.load(Ordering::Relaxed)
-            && !node.written.is_listed.swap(true, Ordering::SeqCst)
-            && let Some(list) = self.lists.get(node.identity.inode as usize % LISTS)
+        let written = file.written();
+        written.note(offset, count);
+        if !written.is_listed.load(Ordering::Relaxed)
+            && !written.is_listed.swap(true, Ordering::SeqCst)
+            && let Some(list) = self.lists.get(file.inode() as usize % LISTS)
         {
             let mut list = list.lock();
             if list.len() < FILES_MAX {
-                list.push(Arc::downgrade(node));
+                let file: Weak<F> = Arc::downgrade(file);
+                list.push(file);
             }
         }
     }
@@ -86,10 +100,10 @@ impl Unflushed {
     pub(crate) fn write_back(&self, goes_on: &mut dyn FnMut(u64) -> bool) {
         for list in &self.lists {
             let files = std::mem::take(&mut *list.lock());
-            for node in files {
+            for written in files {
                 // What is not open any more is left to the flush.
-                let Some(node) = node.upgrade() else { continue };
-                if !start_writing(&node, goes_on) {
+                let Some(written) = written.upgrade() else { continue };
+                if !start_writing(&*written, goes_on) {
                     return;
                 }
             }
@@ -98,9 +112,9 @@ impl Unflushed {
 }
 
 /// Whether to go on with others.
-fn start_writing(node: &Node, goes_on: &mut dyn FnMut(u64) -> bool) -> bool {
-    let (start, end, mut left) = node.written.take();
-    let Some(writer) = node.kept_writer() else { return true };
+fn start_writing(written: &dyn WrittenFile, goes_on: &mut dyn FnMut(u64) -> bool) -> bool {
+    let (start, end, mut left) = written.written().take();
+    let Some(writer) = written.kept_writer() else { return true };
     let mut at = start - start.min(end) % PIECE_BYTES;
     while at < end {
         // An error is the flush's to find.

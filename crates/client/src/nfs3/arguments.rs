@@ -3,7 +3,8 @@
 use steadfast_wire::nfs3::{CreateHow3, MknodData3, NfsTime3, Sattr3, SetTime3, StableHow};
 use steadfast_xdr::Writer;
 
-use crate::nfs3::results::{FileHandle, Time};
+use crate::call::encoded;
+use crate::object::{FileHandle, Time};
 
 /// Bits of ACCESS (RFC 1813 §3.3.4).
 pub mod access {
@@ -111,13 +112,6 @@ pub(crate) fn settings(w: &mut Writer<'_>, set: &Sattr3) {
     optional(w, set.size, |w, size| w.u64(size));
     set_time(w, set.atime);
     set_time(w, set.mtime);
-}
-
-/// The bytes that `write` writes.
-pub(crate) fn encoded(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(128);
-    write(&mut Writer::new(&mut bytes));
-    bytes
 }
 
 /// A handle alone: GETATTR, READLINK, FSSTAT, FSINFO, PATHCONF.

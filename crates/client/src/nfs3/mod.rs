@@ -1,6 +1,7 @@
 //! The 22 procedures of NFSv3 (RFC 1813 §3.3) as methods.
 
 pub mod arguments;
+pub(crate) mod listing;
 pub(crate) mod results;
 
 use std::net::SocketAddr;
@@ -11,14 +12,15 @@ use steadfast_xdr::{Reader, XdrError};
 
 use crate::call::{Identity, Procedure};
 use crate::error::{ClientError, Failure};
-use crate::listing::Entries;
 use crate::mount;
+use crate::object::{self, Attributes, FileHandle, Time, Wcc};
 use crate::stream::RpcConnection;
 use crate::transport::RpcTransport;
 use arguments::Settings;
+use listing::Entries;
 use results::{
-    Access, Attributes, Commit, FileHandle, FileSystemInfo, FileSystemStatistics, Linked, Listing,
-    Lookup, Made, PathConfiguration, Read, Renamed, SymlinkTarget, Time, Wcc, Write,
+    Access, Commit, FileSystemInfo, FileSystemStatistics, Linked, Listing, Lookup, Made,
+    PathConfiguration, Read, Renamed, SymlinkTarget, Write,
 };
 
 /// The RPC program of NFS.
@@ -87,15 +89,15 @@ fn failure(
     let (mut attributes, mut wcc, mut second_wcc) = (None, Wcc::default(), Wcc::default());
     match beside {
         Beside::Nothing => {}
-        Beside::Attributes => attributes = results::post(r)?,
-        Beside::Wcc => wcc = results::wcc(r)?,
+        Beside::Attributes => attributes = object::post(r)?,
+        Beside::Wcc => wcc = object::wcc(r)?,
         Beside::TwoWcc => {
-            wcc = results::wcc(r)?;
-            second_wcc = results::wcc(r)?;
+            wcc = object::wcc(r)?;
+            second_wcc = object::wcc(r)?;
         }
         Beside::AttributesAndWcc => {
-            attributes = results::post(r)?;
-            wcc = results::wcc(r)?;
+            attributes = object::post(r)?;
+            wcc = object::wcc(r)?;
         }
     }
     Ok(Failure { procedure, status, attributes, wcc, second_wcc })
@@ -192,7 +194,7 @@ impl<T: RpcTransport> Nfs3Client<T> {
     /// GETATTR.
     pub fn getattr(&mut self, object: &FileHandle) -> Outcome<Attributes> {
         let arguments = arguments::handle(object);
-        self.run(procedure::GETATTR, &arguments, Beside::Nothing, results::attributes)
+        self.run(procedure::GETATTR, &arguments, Beside::Nothing, object::attributes)
     }
 
     /// SETATTR, only if the ctime is `guard` when there is one.
@@ -203,7 +205,7 @@ impl<T: RpcTransport> Nfs3Client<T> {
         guard: Option<Time>,
     ) -> Outcome<Wcc> {
         let arguments = arguments::setattr(object, settings, guard);
-        self.run(procedure::SETATTR, &arguments, Beside::Wcc, results::wcc)
+        self.run(procedure::SETATTR, &arguments, Beside::Wcc, object::wcc)
     }
 
     /// LOOKUP.
@@ -310,13 +312,13 @@ impl<T: RpcTransport> Nfs3Client<T> {
     /// REMOVE.
     pub fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Wcc> {
         let arguments = arguments::place(directory, name);
-        self.run(procedure::REMOVE, &arguments, Beside::Wcc, results::wcc)
+        self.run(procedure::REMOVE, &arguments, Beside::Wcc, object::wcc)
     }
 
     /// RMDIR.
     pub fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Wcc> {
         let arguments = arguments::place(directory, name);
-        self.run(procedure::RMDIR, &arguments, Beside::Wcc, results::wcc)
+        self.run(procedure::RMDIR, &arguments, Beside::Wcc, object::wcc)
     }
 
     /// RENAME.

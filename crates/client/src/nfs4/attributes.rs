@@ -6,7 +6,7 @@ use steadfast_wire::nfs4::{
 };
 use steadfast_xdr::{Decode, Reader, XdrError};
 
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
 
 /// Most entries of an access control list; the RFC has no bound.
 const ACL_ENTRIES_MAX: u32 = 4096;

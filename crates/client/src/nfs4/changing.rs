@@ -10,7 +10,7 @@ use steadfast_wire::nfs4::{
 use super::client::{Nfs4Client, Opened4, contradiction};
 use super::settable::Settings4;
 use crate::error::ClientError;
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
 use crate::transport::RpcTransport;
 use steadfast_wire::nfs3::StableHow;
 

@@ -15,7 +15,7 @@ use super::session::Session4;
 use super::slots::{Slot, Slots};
 use crate::call::Identity;
 use crate::error::ClientError;
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
 use crate::stream::RpcConnection;
 use crate::transport::RpcTransport;
 

@@ -7,7 +7,7 @@ use steadfast_wire::nfs4::{
 };
 use steadfast_xdr::{Encode, Writer};
 
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
 
 /// Minor version 1.
 pub(super) const MINOR_VERSION: u32 = 1;

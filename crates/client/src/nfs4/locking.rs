@@ -8,9 +8,9 @@ use steadfast_wire::nfs4::{
 
 use super::changing::Opening4;
 use super::client::{Nfs4Client, Opened4};
-use super::reply::Denied4;
 use crate::error::ClientError;
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
+use crate::operation4::Denied4;
 use crate::transport::RpcTransport;
 
 /// `OPEN_DELEGATE_NONE`.

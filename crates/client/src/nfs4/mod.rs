@@ -13,7 +13,6 @@ mod client;
 mod compound;
 mod connect;
 mod locking;
-mod names;
 mod pipeline;
 mod recovery;
 mod reply;
@@ -26,14 +25,15 @@ pub use callback::LockIsFree4;
 pub use changing::{ACCESS_BOTH, ACCESS_READ, ANONYMOUS, OPEN_OWNER, Opening4, WANT_NO_DELEGATION};
 pub use client::{Nfs4Client, Opened4, ReadData4, patiently4};
 pub use compound::Compound;
-pub use names::operation_name;
 pub use pipeline::Sent4;
 pub use recovery::{Held4, HeldLock4, Lost4, Recovered4, SteadyClient4};
-pub use reply::{CompoundReply, Denied4, Entry4, Failure4, Listing4, ReadHead4};
+pub use reply::{CompoundReply, Entry4, Listing4, ReadHead4};
 pub use session::{ClientSettings, Session4};
 pub use settable::{Encoded4, SetTime4, Settings4};
 pub use slots::{SLOTS_MAX, Slot, Slots};
 pub use steadfast_wire::nfs4::{NfsStat4, StateId4};
+
+pub use crate::operation4::{Denied4, Failure4, operation_name};
 
 use crate::call::Procedure;
 use crate::nfs3::NFS3;

@@ -16,7 +16,7 @@ use super::connect::establish;
 use super::session::ClientSettings;
 use crate::call::Identity;
 use crate::error::ClientError;
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
 use crate::transport::RpcTransport;
 
 /// How long to wait before a server that says "later" is asked again.

@@ -3,57 +3,20 @@
 use steadfast_wire::nfs4::{
     Access4Result, BindConnToSession4Result, Bitmap4, ChangeInfo4, CompoundReplyHead4,
     Create4Result, CreateSession4Result, ExchangeId4Result, Fattr4, GetFh4Result, LockDenied4,
-    LockType4, NfsStat4, Op4, Open4Result, Read4Result, ReadLink4Result, Rename4Result,
-    SecInfo4Result, Sequence4Result, StateId4, TestStateId4Result, Write4Result,
+    NfsStat4, Op4, Open4Result, Read4Result, ReadLink4Result, Rename4Result, SecInfo4Result,
+    Sequence4Result, StateId4, TestStateId4Result, Write4Result,
 };
 use steadfast_xdr::{Decode, Reader, XdrError};
 
 use super::attributes::Attributes4;
-use super::names::operation_name;
 use crate::error::ClientError;
-use crate::nfs3::results::FileHandle;
+use crate::object::FileHandle;
+use crate::operation4::{Denied4, Failure4, operation_name};
 
 /// Name of the procedure, for messages.
 const COMPOUND: &str = "COMPOUND";
 /// Longest name that this client takes from a server, in bytes.
 const NAME_BYTES_MAX: usize = 4096;
-
-/// An operation that failed, and with it its COMPOUND.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure4 {
-    /// Which operation; none if the server executed none at all.
-    pub op: Option<Op4>,
-    /// Its place in the COMPOUND, from 0.
-    pub position: u32,
-    /// Why.
-    pub status: NfsStat4,
-    /// Of LOCK and LOCKT: what is in the way.
-    pub denied: Option<Denied4>,
-}
-
-impl std::error::Error for Failure4 {}
-
-impl std::fmt::Display for Failure4 {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let op = self.op.map_or(COMPOUND, operation_name);
-        write!(f, "{op} (operation {}) failed with {:?}", self.position, self.status)
-    }
-}
-
-/// Somebody else's lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denied4 {
-    /// Where it begins, in bytes.
-    pub offset: u64,
-    /// How many bytes; all ones to the end.
-    pub length: u64,
-    /// Its kind.
-    pub kind: LockType4,
-    /// The owner's client.
-    pub clientid: u64,
-    /// Which owner of it.
-    pub owner: Vec<u8>,
-}
 
 /// An entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

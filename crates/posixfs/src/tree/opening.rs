@@ -19,12 +19,12 @@ use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::handle_form;
-use crate::logging::{VolumeLog, WholeFileSystem};
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
 use crate::storage::Storage;
 use crate::stored::{self, Store};
 use crate::volume::{Mount, Volume, stable_hash};
+use crate::volume_log::{VolumeLog, WholeFileSystem};
 
 /// How a directory becomes a tree.
 #[derive(Clone, Debug, Default)]

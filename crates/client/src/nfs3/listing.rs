@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::Nfs3Client;
+use super::results::Entry;
 use crate::error::ClientError;
-use crate::nfs3::Nfs3Client;
-use crate::nfs3::results::{Entry, FileHandle};
+use crate::object::FileHandle;
 use crate::transport::RpcTransport;
 
 /// Iterates over a directory; holds the entries of one call at a time. After an error it ends.

@@ -9,11 +9,11 @@ use steadfast_recovery::{Action, AskedAttributes, BeingMade, MADE_ACL_BYTES, Mad
 use steadfast_sys::xattr;
 use steadfast_vfs::{Attr, Caller, FileKind, FsError, SetAttr, SetTime, Time};
 
+use super::Tree;
 use crate::acl::{self, Which};
 use crate::attributes;
 use crate::logging::{self, Effects};
 use crate::node::Node;
-use crate::tree::Tree;
 
 impl Tree {
     /// Writes down that an object is about to be made, of a kind, or a symbolic link to a target. Not if
@@ -32,7 +32,7 @@ impl Tree {
         // Who knows a file already may have written to it.
         let asked = AskedAttributes { size: None, ..AskedAttributes::from(set) };
         let uid = self.acting_uid(caller.cred);
-        let (place, object) = (logging::place(dir, name), logging::key(dir));
+        let (place, object) = (logging::place(dir, name), dir.key());
         let action = Action::Make { place, object, target };
         effects.begin_call(caller, dir, Some(BeingMade { kind, uid, asked }), action);
     }
@@ -49,7 +49,7 @@ pub(crate) fn begin_setting(
 ) {
     let made = BeingMade { kind: before.kind, uid: before.uid, asked: AskedAttributes::from(set) };
     let Attr { ctime, mtime, .. } = *before;
-    let action = Action::Touched { object: logging::key(node), ctime, mtime };
+    let action = Action::Touched { object: node.key(), ctime, mtime };
     effects.begin_call(caller, node, Some(made), action);
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn taken(effects: &mut Effects<'_>, node: &Node, attr: Attr) -> Attr 
     let acls = inherited(node).filter(|acls| bytes(acls) <= MADE_ACL_BYTES);
     effects.change.made = Some(Box::new(Made { born, acls }));
     let attr = node.attr().unwrap_or(attr);
-    effects.tell(logging::key(node), Some(attr));
+    effects.tell(node.key(), Some(attr));
     attr
 }
 

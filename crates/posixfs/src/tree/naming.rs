@@ -18,17 +18,17 @@ use steadfast_vfs::{
     Name, NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Waiting, Wcc,
 };
 
+use super::Tree;
+use super::making::{is_free, taken, unmasked, verifier_attributes, verifier_seconds};
+use super::setting;
 use crate::attributes::{self, Identity};
 use crate::error::from_errno;
 use crate::handle_form;
+use crate::kinds::VolumeKind;
 use crate::logging::{self, Effects, Targets, place};
-use crate::making::{is_free, taken, unmasked, verifier_attributes, verifier_seconds};
 use crate::marks;
 use crate::node::Node;
-use crate::setting;
 use crate::stored::Fingerprint;
-use crate::tree::Tree;
-use crate::volume::VolumeKind;
 
 /// An object that is about to lose a name.
 #[derive(Default)]
@@ -90,7 +90,7 @@ impl Tree {
         if let Err(error) = changed.result {
             return effects.fail(&dir.volume, error, changed);
         }
-        effects.tell(logging::key(&dir), changed.wcc.after);
+        effects.tell(dir.key(), changed.wcc.after);
         effects.targets.push((Arc::clone(&dir), FlushWhat::Everything));
         effects.promise(&dir.volume, changed)
     }
@@ -204,7 +204,7 @@ impl Tree {
             CreateHow::Unchecked(set) => {
                 let Some(size) = set.size else { return Ok((Arc::clone(node), *attr)) };
                 let set = SetAttr { size: Some(size), ..SetAttr::default() };
-                let object = logging::key(node);
+                let object = node.key();
                 let mut gap = None;
                 let changed = self.ordered(node, |node, before| {
                     gap = logging::gap(before, size);
@@ -371,7 +371,7 @@ impl Tree {
         let mut own = None;
         let finished = self.meet(caller, made, &mut own).and_then(|(node, attr)| {
             let set = setting::missing(set, &attr);
-            let object = logging::key(&node);
+            let object = node.key();
             effects.change.action = Action::Make { place: place(dir, name), object, target };
             if set.is_empty() {
                 let attr = taken(effects, &node, attr);
@@ -501,7 +501,7 @@ impl Tree {
         node: Option<&Arc<Node>>,
     ) -> Result<ObjectKey, FsError> {
         match node {
-            Some(node) => Ok(logging::key(node)),
+            Some(node) => Ok(node.key()),
             None => Ok(handle_form::key(&self.glance_at(dir, name, stat)?.handle)),
         }
     }
@@ -581,8 +581,8 @@ impl Tree {
         if let Err(error) = result {
             return effects.fail(&to.volume, error, renamed);
         }
-        effects.tell(logging::key(&from), renamed.from.after);
-        effects.tell(logging::key(&to), renamed.to.after);
+        effects.tell(from.key(), renamed.from.after);
+        effects.tell(to.key(), renamed.to.after);
         // The new name first: a crash between the two leaves two names rather than none.
         effects.targets.insert(0, (Arc::clone(&to), FlushWhat::Everything));
         if !Arc::ptr_eq(&from, &to) && !to.volume.has_one_journal {
@@ -693,7 +693,7 @@ impl Tree {
             }
             marks::require_not_marks_place(dir, name)?;
             let _order = order_files([Some(&node), None]);
-            let action = Action::Link { place: place(dir, name), object: logging::key(&node) };
+            let action = Action::Link { place: place(dir, name), object: node.key() };
             if Effects::notes_calls(&dir.volume, caller) && is_free(dir, name) {
                 effects.begin_call(caller, dir, None, action);
             }
@@ -714,7 +714,7 @@ impl Tree {
             effects.take(&dir.volume);
             if effects.is_logged() {
                 effects.change.before = before.as_ref().map(logging::times_before);
-                effects.tell(logging::key(&node), node.attr().ok());
+                effects.tell(node.key(), node.attr().ok());
             }
             also_flush(dir, Arc::clone(&node), &mut effects.targets);
             Ok(())

@@ -1,7 +1,7 @@
 //! What a file has of the disk: SEEK, `READ_PLUS`, ALLOCATE, DEALLOCATE, COPY, CLONE.
 //!
 //! What they change is not in the log: it is flushed, as WRITEs are that the log does not take, and the
-//! log is told of both ([`Effects::of_touch`], `Settled`).
+//! log is told of both ([`Tree::change_beside_log`], `Settled`).
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -9,19 +9,16 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
-use steadfast_recovery::Before;
 use steadfast_sys::extents;
 use steadfast_vfs::{
-    Attr, Caller, Changed, Durable, Extents, FilePlace, FlushWhat, FsError, SeekFor, Sought,
-    StorageHandle, Waiting,
+    Attr, Caller, Changed, Durable, Extents, FilePlace, FsError, SeekFor, Sought, StorageHandle,
 };
 
+use super::writing::require_write;
+use super::{Tree, may_wait};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
-use crate::logging::Effects;
 use crate::node::Node;
-use crate::setting::require_write;
-use crate::tree::{Tree, may_wait};
 
 /// Bytes that are copied by one system call.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -194,37 +191,6 @@ impl Tree {
             self.assume(caller.cred)?;
             change(node, before, &writer)
         })
-    }
-
-    /// Changes an object in a way that the log has no record of: it is told that the object was changed,
-    /// and, when that is stable, that what it has of before is not to be done again.
-    pub(crate) fn change_beside_log<T>(
-        &self,
-        caller: &Caller<'_>,
-        object: &StorageHandle,
-        change: impl FnOnce(&Arc<Node>, &Attr) -> Result<T, FsError>,
-    ) -> Durable<Changed<T>> {
-        let begun = self
-            .node(object, Waiting::Allowed)
-            .and_then(|node| Ok((Effects::of_touch(&node.volume, caller)?, node)));
-        let (mut effects, node) = match begun {
-            Ok(begun) => begun,
-            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
-        };
-        let changed = self.ordered(&node, |node, before| {
-            let done = change(node, before);
-            let Attr { ctime, mtime, .. } = *before;
-            // It may have failed half way.
-            if done.is_ok() || node.attr().is_ok_and(|now| now.ctime != ctime) {
-                effects.touch(node, Some(Before { ctime, mtime, ownership: None }));
-            }
-            done
-        });
-        if let Err(error) = changed.result {
-            return effects.fail(&node.volume, error, changed);
-        }
-        effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
-        effects.promise(&node.volume, changed)
     }
 }
 

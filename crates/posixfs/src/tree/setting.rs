@@ -1,28 +1,27 @@
-//! Operations on one object that change it: SETATTR, WRITE, COMMIT, ACLs.
+//! Operations that change what is said of an object: SETATTR, ACLs.
 //!
 //! They run under the caller's identity, so that the kernel decides about ownership, quotas,
 //! reserved space and set-id bits.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
-use rustix::io::Errno;
 use rustix::time::ClockId;
 use steadfast_recovery::{Action, AttributesUnderWay};
 use steadfast_sys::{file, process};
 use steadfast_vfs::permission::WRITE;
 use steadfast_vfs::{
-    Acl, Attr, Caller, Changed, Cred, Durable, FileKind, Flush, FlushTarget, FlushWhat, FsError,
-    Obligation, PreAttr, SetAttr, SetTime, StorageHandle, Time, Waiting, Wcc, WriteHow, Written,
+    Acl, Attr, Caller, Changed, Cred, Durable, FileKind, FsError, SetAttr, SetTime, StorageHandle,
+    Time,
 };
 
+use super::Tree;
+use super::making::begin_setting;
+use super::writing::require_write;
 use crate::acl::{self, Which};
 use crate::error::from_errno;
-use crate::logging::{self, Effects, VolumeLog};
-use crate::making::begin_setting;
-use crate::node::{AllOf, Node};
-use crate::tree::Tree;
+use crate::logging::{self, Effects};
+use crate::node::Node;
 
 impl Tree {
     pub(crate) fn do_set_attributes(
@@ -40,7 +39,7 @@ impl Tree {
                 begin_setting(caller, node, before, set, effects);
             }
             self.apply(caller.cred, node, before, set, effects)?;
-            let object = logging::key(node);
+            let object = node.key();
             let gap = set.size.and_then(|size| logging::gap(before, size));
             effects.change.action = Action::Attributes { object, size: set.size, gap };
             Ok(())
@@ -82,237 +81,12 @@ impl Tree {
                 acl::write(&node.path, Which::Default, acl)?;
             }
             effects.change.action = Action::Acls {
-                object: logging::key(node),
+                object: node.key(),
                 access: access_bytes.as_deref(),
                 default: default_bytes.as_deref().filter(|_| before.kind == FileKind::Directory),
             };
             Ok(())
         })
-    }
-
-    pub(crate) fn do_write(
-        &self,
-        caller: &Caller<'_>,
-        object: &StorageHandle,
-        offset: u64,
-        data: &[u8],
-        how: WriteHow,
-    ) -> Durable<Changed<Written>> {
-        let node = match self.node(object, Waiting::Allowed) {
-            Ok(node) => node,
-            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
-        };
-        // What it would take to make it stable is nobody's business where nobody is promised that.
-        let is_stable = how != WriteHow::Unstable || caller.is_async;
-        let is_logged = node.volume.log.as_ref().is_some_and(|log| {
-            log.takes_write(data.len(), is_stable) && (is_stable || node.takes_unstable(data.len()))
-        });
-        let begun = if is_logged {
-            Effects::begin(&node.volume, caller, data.len())
-        } else {
-            Effects::of_touch(&node.volume, caller)
-        };
-        let mut effects = match begun {
-            Ok(effects) => effects,
-            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
-        };
-        let mut gap = None;
-        let mut times = None;
-        let changed = self.ordered(&node, |node, before| {
-            times = Some(logging::times_before(before));
-            gap = logging::gap(before, offset).filter(|_| !data.is_empty());
-            let end = offset.checked_add(data.len() as u64);
-            if end.is_none_or(|end| i64::try_from(end).is_err()) {
-                return Err(FsError::FileTooLarge);
-            }
-            require_write(caller.cred, node, before)?;
-            let writer = self.writer(node)?;
-            self.assume(caller.cred)?;
-            if !is_stable && !effects.is_logged() {
-                node.mark_dirty();
-            }
-            let mut written = 0;
-            while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
-                match rustix::io::pwrite(&writer, rest, offset + written as u64) {
-                    Ok(0) => break,
-                    Ok(more) => written += more,
-                    Err(Errno::INTR) => {}
-                    // What was written before the disk was full is told.
-                    Err(_) if written > 0 => break,
-                    Err(errno) => return Err(from_errno(errno)),
-                }
-            }
-            effects.take(&node.volume);
-            if !is_stable && !effects.is_logged() {
-                // A flush that began before the data was there may have cleared the mark.
-                node.mark_dirty();
-            }
-            if caller.is_async && effects.is_logged() {
-                // Nobody waits for its record, but who commits it.
-                node.mark_dirty();
-            }
-            if node.volume.log.is_some() {
-                node.volume.aliases.unflushed.note(node, offset, written as u64);
-            }
-            effects.touch(node, times);
-            let is_more = node.volume.is_volatile() || (effects.is_logged() && !caller.is_async);
-            let committed = if is_more { WriteHow::FileSync } else { how };
-            Ok(Written { count: written as u32, committed })
-        });
-        let written = match changed.result {
-            Ok(written) => written,
-            Err(error) => return effects.fail(&node.volume, error, changed),
-        };
-        if effects.is_logged() {
-            let object = logging::key(&node);
-            let data = data.get(..written.count as usize).unwrap_or(data);
-            effects.change.action = Action::Write { object, offset, data, gap };
-            effects.change.before = times;
-            effects.tell(object, changed.wcc.after);
-            return effects.promise(&node.volume, changed);
-        }
-        let what = match how {
-            _ if caller.is_async => FlushWhat::Everything,
-            WriteHow::Unstable => return Durable::promising_nothing(changed),
-            WriteHow::DataSync => FlushWhat::Data,
-            WriteHow::FileSync => FlushWhat::Everything,
-        };
-        effects.targets.push((Arc::clone(&node), what));
-        effects.promise(&node.volume, changed)
-    }
-
-    pub(crate) fn do_commit(
-        &self,
-        caller: &Caller<'_>,
-        object: &StorageHandle,
-    ) -> Durable<Changed<()>> {
-        let (node, attr) = match self.live(object, caller.waiting) {
-            Ok(live) => live,
-            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
-        };
-        if attr.kind != FileKind::Regular {
-            return Durable::promising_nothing(Changed {
-                wcc: Wcc { before: None, after: Some(attr) },
-                result: Err(FsError::Invalid),
-            });
-        }
-        let wcc = Wcc { before: Some(PreAttr::from(&attr)), after: Some(attr) };
-        let committed = Changed { wcc, result: Ok(()) };
-        node.note_commit();
-        // With a log, what there is to flush is known: data written before the server last started
-        // was flushed, or is under another verifier. Without one, it is the kernel's to know.
-        let volume = Arc::clone(&node.volume);
-        if volume.log.is_some() && !node.needs_commit() && !volume.async_changes.are_unstable() {
-            return Durable::promising_nothing(committed);
-        }
-        if let Err(error) = volume.log.as_ref().map_or(Ok(()), VolumeLog::require_no_fault) {
-            return Durable::promising_nothing(Changed { wcc, result: Err(error) });
-        }
-        // As the kernel's server: it is in memory, and that is all that was promised.
-        if caller.is_async {
-            return Durable::promising_nothing(committed);
-        }
-        let mut effects = Effects::of_flush();
-        effects.targets.push((node, FlushWhat::Data));
-        effects.promise(&volume, committed)
-    }
-
-    /// Promises that all of the object's file system is stable, by a flush of the whole: what is dirty
-    /// there is not known well enough for less. Unstable WRITEs of any file count, and what a local
-    /// process or another share has changed goes along.
-    pub(crate) fn do_sync(
-        &self,
-        caller: &Caller<'_>,
-        object: &StorageHandle,
-    ) -> Durable<Result<(), FsError>> {
-        let checked = self.live(object, caller.waiting).and_then(|(node, _)| {
-            node.volume.log.as_ref().map_or(Ok(()), VolumeLog::require_no_fault)?;
-            // As for COMMIT: nothing there is more stable than it is.
-            if node.volume.is_volatile() {
-                return Ok(None);
-            }
-            if node.volume.ignores_syncfs() { Err(FsError::NotSupported) } else { Ok(Some(node)) }
-        });
-        let node = match checked {
-            Ok(Some(node)) => node,
-            Ok(None) => return Durable::promising_nothing(Ok(())),
-            Err(error) => return Durable::promising_nothing(Err(error)),
-        };
-        let domain = node.volume.domain;
-        let all = Arc::new(AllOf(node)) as Arc<dyn FlushTarget>;
-        let targets = std::iter::once((all, FlushWhat::Everything)).collect();
-        Durable::after(Ok(()), Obligation::Flush(Flush { domain, targets }))
-    }
-
-    /// Does something to an object under its order lock, and takes its attributes before and
-    /// after.
-    pub(crate) fn ordered<T>(
-        &self,
-        node: &Arc<Node>,
-        change: impl FnOnce(&Arc<Node>, &Attr) -> Result<T, FsError>,
-    ) -> Changed<T> {
-        let _order = node.order.lock();
-        let before = match node.attr() {
-            Ok(before) => before,
-            Err(error) => {
-                if error == FsError::Stale {
-                    self.storage.cache.remove(node);
-                }
-                return Changed::failed(error);
-            }
-        };
-        let result = change(node, &before);
-        let wcc = Wcc { before: Some(PreAttr::from(&before)), after: node.attr().ok() };
-        Changed { wcc, result }
-    }
-
-    /// Changes an object otherwise than by WRITE. `data_bytes` is how much there is in the change
-    /// beside attributes.
-    fn change_object<'c>(
-        &self,
-        caller: &Caller<'_>,
-        object: &StorageHandle,
-        data_bytes: usize,
-        change: impl FnOnce(&Arc<Node>, &Attr, &mut Effects<'c>) -> Result<(), FsError>,
-    ) -> Durable<Changed<()>> {
-        let node = match self.node(object, Waiting::Allowed) {
-            Ok(node) => node,
-            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
-        };
-        let mut effects = match Effects::begin(&node.volume, caller, data_bytes) {
-            Ok(effects) => effects,
-            Err(error) => return Durable::promising_nothing(Changed::failed(error)),
-        };
-        let mut was = None;
-        let changed = self.ordered(&node, |node, before| {
-            was = Some(logging::before(before));
-            let done = change(node, before, &mut effects);
-            if done.is_err()
-                && effects.is_logged()
-                && let Ok(now) = node.attr()
-                && now.ctime != before.ctime
-            {
-                // It failed half way.
-                let size = (now.size != before.size).then_some(now.size);
-                let object = logging::key(node);
-                let gap = logging::gap(before, now.size);
-                effects.change.action = Action::Attributes { object, size, gap };
-                effects.tell(object, Some(now));
-                effects.take(&node.volume);
-            }
-            effects.touch(node, was);
-            done?;
-            effects.take(&node.volume);
-            effects.touch(node, was);
-            Ok(())
-        });
-        effects.change.before = was;
-        if let Err(error) = changed.result {
-            return effects.fail(&node.volume, error, changed);
-        }
-        effects.tell(logging::key(&node), changed.wcc.after);
-        effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
-        effects.promise(&node.volume, changed)
     }
 
     /// The attributes that a new object is to have, without an owner or group that its maker may not
@@ -492,24 +266,13 @@ fn under_way(node: &Node, cred: &Cred, before: &Attr, set: &SetAttr) -> Option<A
         ..*before
     };
     Some(AttributesUnderWay {
-        object: logging::key(node),
+        object: node.key(),
         before: *before,
         wanted,
         size: set.size,
         is_permitted: cred.is_superuser() || (is_own && !has_set_id),
         was_cut: false,
     })
-}
-
-/// Whether a caller may write a file's data: its owner always, since the client checked when
-/// it opened the file, perhaps while creating it without write permission.
-pub(crate) fn require_write(cred: &Cred, node: &Node, attr: &Attr) -> Result<(), FsError> {
-    match attr.kind {
-        FileKind::Regular => {}
-        FileKind::Directory => return Err(FsError::IsDirectory),
-        _ => return Err(FsError::Invalid),
-    }
-    if cred.uid == attr.uid { Ok(()) } else { node.require(attr, cred, WRITE) }
 }
 
 fn timespec(time: SetTime) -> Result<Timespec, FsError> {

@@ -15,13 +15,13 @@ use steadfast_vfs::{
     Looked, Name, PathLimits, ReadDone, ReadPlace, StorageHandle, Waiting,
 };
 
+use super::{Tree, may_wait};
 use crate::acl::{self, Which};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
 use crate::node::{Node, ReadableFile};
 use crate::read_ahead::{Presence, Read, ReadAhead, is_filled, presence};
 use crate::traits;
-use crate::tree::{Tree, may_wait};
 
 /// From this size on a range of the page cache is sent without a copy.
 const PLACE_BYTES_MIN: u64 = 64 << 10;

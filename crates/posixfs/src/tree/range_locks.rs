@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use steadfast_sys::range_lock::{self, Bytes, Kind};
 use steadfast_vfs::{FileKind, FsError, LocalLock, RangeLock, RangeLocks, StorageHandle, Waiting};
 
+use super::Tree;
 use crate::budget::{Descriptor, RoomToLock};
 use crate::error::from_errno;
-use crate::tree::Tree;
 use crate::volume::Volume;
 
 /// A file that cannot be locked is logged so often at most.

@@ -2,47 +2,26 @@
 //!
 //! Who may do what is as xattr(7) has it. Setting and removing are not in the log: the object is flushed.
 
-use std::ffi::{CStr, CString};
-use std::os::fd::AsFd;
+use std::ffi::CString;
 
 use rustix::io::Errno;
 use steadfast_sys::xattr::{self, Presence};
 use steadfast_vfs::permission::READ;
 use steadfast_vfs::{
-    Attr, Caller, Changed, Durable, FileKind, FsError, SetXattrHow, StorageHandle,
-    XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+    Attr, Caller, Changed, Durable, FsError, SetXattrHow, StorageHandle, XATTR_NAME_BYTES_MAX,
+    XATTR_VALUE_BYTES_MAX,
 };
 
-use crate::attributes;
+use super::Tree;
 use crate::error::from_errno;
-use crate::tree::Tree;
+use crate::traits::can_have_user_attributes;
 
 /// What names of users' attributes begin with.
 const NAMESPACE: &[u8] = b"user.";
-/// Any name will do.
-const PROBE: &CStr = c"user.steadfast";
 /// Most values are shorter.
 const VALUE_BYTES: usize = 4096;
 /// Bytes of all names of an object (`XATTR_LIST_MAX`).
 const LIST_BYTES_MAX: usize = 64 << 10;
-
-/// Whether the file system of `object` keeps users' attributes. An object that can have none, like a
-/// symbolic link, does not show that: then `is_known` tells whether such file systems have them.
-pub(crate) fn are_supported(object: impl AsFd, is_known: bool) -> bool {
-    let kind = attributes::stat(&object).map(|stat| attributes::kind(&stat));
-    if !kind.is_ok_and(can_have) {
-        return is_known;
-    }
-    // Who may not read them is told so only where there are any.
-    matches!(
-        xattr::value(object, PROBE, &mut []),
-        Ok(_) | Err(Errno::NODATA | Errno::RANGE | Errno::ACCESS | Errno::PERM)
-    )
-}
-
-fn can_have(kind: FileKind) -> bool {
-    matches!(kind, FileKind::Regular | FileKind::Directory)
-}
 
 /// A name as the kernel has it.
 fn full_name(name: &[u8]) -> Result<CString, FsError> {
@@ -72,7 +51,7 @@ impl Tree {
     ) -> Result<Vec<u8>, FsError> {
         let name = full_name(name)?;
         let (node, attr) = self.live(object, caller.waiting)?;
-        if !can_have(attr.kind) {
+        if !can_have_user_attributes(attr.kind) {
             return Err(FsError::NotFound);
         }
         node.require(&attr, caller.cred, READ)?;
@@ -94,7 +73,7 @@ impl Tree {
         object: &StorageHandle,
     ) -> Result<Vec<Vec<u8>>, FsError> {
         let (node, attr) = self.live(object, caller.waiting)?;
-        if !can_have(attr.kind) {
+        if !can_have_user_attributes(attr.kind) {
             return Ok(Vec::new());
         }
         node.require(&attr, caller.cred, READ)?;
@@ -151,5 +130,5 @@ impl Tree {
 
 /// As the kernel answers, which does not look whose the object is.
 fn require_can_have(attr: &Attr) -> Result<(), FsError> {
-    if can_have(attr.kind) { Ok(()) } else { Err(FsError::NotPermitted) }
+    if can_have_user_attributes(attr.kind) { Ok(()) } else { Err(FsError::NotPermitted) }
 }

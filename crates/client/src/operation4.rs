@@ -1,6 +1,43 @@
-//! Names of operations, for messages.
+//! An operation of NFSv4: its name, and how it fails.
 
-use steadfast_wire::nfs4::Op4;
+use steadfast_wire::nfs4::{LockType4, NfsStat4, Op4};
+
+/// An operation that failed, and with it its COMPOUND.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure4 {
+    /// Which operation; none if the server executed none at all.
+    pub op: Option<Op4>,
+    /// Its place in the COMPOUND, from 0.
+    pub position: u32,
+    /// Why.
+    pub status: NfsStat4,
+    /// Of LOCK and LOCKT: what is in the way.
+    pub denied: Option<Denied4>,
+}
+
+impl std::error::Error for Failure4 {}
+
+impl std::fmt::Display for Failure4 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let op = self.op.map_or("COMPOUND", operation_name);
+        write!(f, "{op} (operation {}) failed with {:?}", self.position, self.status)
+    }
+}
+
+/// Somebody else's lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied4 {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How many bytes; all ones to the end.
+    pub length: u64,
+    /// Its kind.
+    pub kind: LockType4,
+    /// The owner's client.
+    pub clientid: u64,
+    /// Which owner of it.
+    pub owner: Vec<u8>,
+}
 
 /// An operation's name in its RFC.
 pub fn operation_name(op: Op4) -> &'static str {

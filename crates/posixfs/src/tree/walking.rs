@@ -7,11 +7,11 @@ use rustix::fs::Statx;
 use steadfast_sys::directory;
 use steadfast_vfs::{FsError, StorageHandle};
 
+use super::Tree;
 use crate::attributes::{self, Identity};
 use crate::error::from_errno;
 use crate::node::{Node, NodeParts};
 use crate::stored::{Location, ROOT, Store};
-use crate::tree::Tree;
 
 /// Directories between the root and an object that is found by its number. Deeper ones are
 /// found by look-up, and as long as they are held open.
