@@ -7,6 +7,7 @@ use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, Flush, FsError,
 use steadfast_vfs::{ReplyBarrier, StorageHandle, Waiting};
 use steadfast_xdr::Writer;
 
+use crate::Shared;
 use crate::call_mark::CallMark;
 use crate::complaint::Complaint;
 use crate::compound::{EndedRun, Suspended};
@@ -17,8 +18,7 @@ use crate::operation::Operation;
 use crate::peer::{Peer, Transport};
 use crate::program::Program;
 use crate::reply::CallSubject;
-use crate::reply_cache::{Admission, CallKey, Execution, Judged, ReplyCache};
-use crate::shared::Shared;
+use crate::reply_cache::{Admission, CREDENTIAL_AT, CallKey, Execution, Judged, ReplyCache};
 use crate::verdict::Awaited;
 use crate::waiting::{allow, waiting_by_degrees};
 use crate::waits::{CallWait, WaitFor};
@@ -26,9 +26,6 @@ use crate::wire_handle::{FIXED_HANDLE_BYTES, SealedHandle};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
 const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
-/// Where a message has its credential: after xid, message type, RPC version, program, version and
-/// procedure.
-pub(crate) const CREDENTIAL_AT: usize = 24;
 const VERIFIER_BYTES: usize = 8;
 
 /// One call on its way through its procedure.

@@ -10,10 +10,9 @@ use steadfast_state::{Effect, FileKey, Host, LockKind, LockRange, NlmLock, NlmOw
 use steadfast_wire::nlm::{self, NlmStat, v4};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
-use crate::Engine;
 use crate::nlm::{note::Note, procedure};
 use crate::peer::Transport;
-use crate::shared::Shared;
+use crate::{Engine, Shared};
 
 /// Sends calls to clients, and remembers which of them have locks.
 pub trait Outbound: Send + Sync {

@@ -10,8 +10,8 @@ use steadfast_xdr::{Encode, Writer};
 use super::granted::Grants;
 use super::repeated::Repeated;
 use super::reply::{ResultPlace, set, word};
+use crate::Shared;
 use crate::nfs4::status;
-use crate::shared::Shared;
 use crate::verdict::Awaited;
 
 /// Bytes of an operation's number and status.

@@ -7,7 +7,6 @@
 //!
 //! Operations are rows of a table ([`OpRow`]), as procedures are; `nfs4` has them.
 
-mod counted;
 mod ended;
 mod going_on;
 mod granted;
@@ -17,7 +16,6 @@ mod run;
 mod under_way;
 mod versions;
 
-pub use counted::{CompoundOperation, CompoundOperations};
 pub(crate) use ended::EndedRun;
 pub(crate) use repeated::Repeated;
 pub(crate) use run::{Compound, Object, Place, Run, Suspended};

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use steadfast_state::SessionId;
 use steadfast_xdr::Writer;
 
-use crate::host::ReplySink;
+use crate::reply::ReplySink;
 
 /// Repetitions that wait at the most. More than that no honest clients send: the oldest goes, and
 /// its client asks again.

@@ -9,7 +9,6 @@ use steadfast_vfs::{Durable, FsError, StorageHandle};
 use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
-use super::counted::{CompoundOperation, CompoundOperations};
 use super::ended::{EndedRun, OpPlace, append_failure};
 use super::going_on::GoesOn;
 use super::granted::Grants;
@@ -17,9 +16,11 @@ use super::repeated::{Repeated, Waiting};
 use super::reply::{ResultPlace, set, word};
 use super::under_way;
 use super::{OpRow, Stands, Versions};
+use crate::Shared;
 use crate::begun_outcomes::DoneOps;
 use crate::call::{Call, Outcome, Target};
 use crate::call_mark::CallMark;
+use crate::compound_operation::{CompoundOperation, CompoundOperations};
 use crate::host::Room;
 use crate::nfs4::status::{self, OrStatus};
 use crate::nfs4::{self, Nfs4};
@@ -28,7 +29,6 @@ use crate::program::Procedure;
 use crate::pseudo::{Node, NodeKey};
 use crate::reply::ReplyBuffer;
 use crate::reply_cache::{Execution, ReplyCache};
-use crate::shared::Shared;
 use crate::verdict::Kept;
 use crate::waits::InSession;
 

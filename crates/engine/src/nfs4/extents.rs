@@ -260,7 +260,7 @@ impl Op for Copy {
         let from = source(run, &arguments.src_stateid, &arguments.dst_stateid)?;
         let _change = changing::begin(run)?;
         let (call, to) = run.stored(NfsStat4::IsDir)?;
-        let verifier = call.shared.write_verifier();
+        let verifier = call.shared.verifier.now();
         let source = FilePlace { file: &from.handle, offset: arguments.src_offset };
         let target = FilePlace { file: &to.handle, offset: arguments.dst_offset };
         let durable = to.storage.copy(&to.caller(), source, target, arguments.count);
