@@ -47,6 +47,8 @@ mod outbound;
 mod peer;
 mod program;
 mod programs;
+mod progress;
+mod promises;
 mod pseudo;
 mod record;
 mod record_keeper;
@@ -62,7 +64,7 @@ mod wire_handle;
 mod write_verifier;
 
 pub use begun_replies::BegunReplies;
-pub use call_mark::{call_of_mark, may_be_under_way};
+pub use call_mark::call_of_mark;
 pub use callback::CallbackSender;
 pub use complaint::{Complaint, HangUp, LockRefusal, MountRefusal};
 pub use compound_operation::{CompoundOperation, CompoundOperations};
@@ -77,6 +79,8 @@ pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
 pub use program::OptionalVersions;
 pub use programs::{ServedVersion, to_register};
+pub use progress::under_way::may_be_under_way;
+pub use promises::Awaited;
 pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of, kept_as};
 pub use record_keeper::RecordKeeper;
 pub use reply::{CallFacts, CallSubject, ReplyBuffer, ReplySink};
@@ -87,7 +91,7 @@ pub use steadfast_shares::ShareId;
 pub use steadfast_state::{
     ClientRecords, DelegationCounts, Image as StateImage, ImageError as StateImageError,
 };
-pub use verdict::{Awaited, ParkedCall, PutOffCall, Verdict};
+pub use verdict::{ParkedCall, PutOffCall, Verdict};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -138,7 +142,7 @@ pub struct Engine {
     replies: ReplyCache,
 }
 
-/// What all calls share.
+/// What the calls of all protocols share: configuration, exports, keys, counters, and what each protocol keeps.
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) sealer: HandleSealer,
@@ -388,7 +392,7 @@ impl Engine {
                     error => error,
                 };
                 if let Some(run) = &mut run {
-                    run.fail(&mut result, error);
+                    run.fail(&mut result, nfs4::status::number(error));
                     reply.extend(result);
                 } else if let Some(operation) = operation {
                     operation.fail(&mut Writer::new(reply), error);

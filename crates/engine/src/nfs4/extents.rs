@@ -19,7 +19,8 @@ use super::io::{append, require_file};
 use super::stateids::{self, file_key, given, given_saved};
 use super::status::OrStatus;
 use crate::call::Target;
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
+use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 
 /// Bytes of `READ_PLUS`'s result beside the data: end of file, count, a hole, the data's offset and length.

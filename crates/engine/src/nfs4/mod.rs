@@ -37,9 +37,10 @@ use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 
 use crate::begun_outcomes::BegunOutcomes;
-use crate::compound::{Compound, OpRow, Repeated, Run, Versions};
+use crate::compound::{Compound, OpRow, Run, Versions};
 use crate::compound_operation::CompoundOperation;
 use crate::program::{Null, Row};
+use crate::progress::Repeated;
 use crate::reply::ReplyBuffer;
 
 /// Seconds that a client keeps its state without being heard of.
