@@ -29,6 +29,7 @@ mod compound_operation;
 mod config;
 mod delegations;
 mod dispatch;
+mod effects;
 mod export;
 mod gate;
 mod host;
