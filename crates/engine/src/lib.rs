@@ -12,6 +12,11 @@
 //! rights, squashing), appends its result to the reply, and gives what that promises to the reply
 //! barrier. Then the reply goes out, or is parked.
 //!
+//! A module imports lower ones only. From the top: `dispatch`; `programs`; the protocols, `nfs4` together with
+//! `compound`; `call` together with `program`; `host` and `verdict`; the values that these keep (`progress`, `promises`,
+//! `waits`, `reply_cache`); plain types. What the calls of all protocols share is defined here (`Shared`), and each
+//! module adds what it does with it.
+//!
 //! This crate must never do I/O: no sockets, files, clock, randomness, threads or globals. Time
 //! and randomness are arguments.
 #![forbid(unsafe_code)]
