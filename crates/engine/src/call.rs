@@ -1,34 +1,33 @@
 //! A call that is being executed: who calls, how, and what has come of it so far.
 
-use smallvec::SmallVec;
+mod wait;
+
+pub(crate) use wait::CallWait;
+
 use steadfast_shares::{Decision, Flavor, Groups, Rights, Share, ShareId};
-use steadfast_vfs::Obligation;
-use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, Flush, FsError, LoggedChange};
+use steadfast_vfs::{CallName, Caller, Cred, Durable, FileSystem, FsError};
 use steadfast_vfs::{ReplyBarrier, StorageHandle, Waiting};
 use steadfast_xdr::Writer;
 
+use crate::Shared;
 use crate::call_mark::CallMark;
 use crate::complaint::Complaint;
-use crate::compound::{EndedRun, Suspended};
 use crate::export::{ExportTable, Exported};
 use crate::host::{CallHost, Room, Stage, StorageId};
 use crate::identity::{Acting, WireIdentity, squash_groups, squashed};
 use crate::operation::Operation;
 use crate::peer::{Peer, Transport};
 use crate::program::Program;
+use crate::progress::{EndedRun, Suspended};
+use crate::promises::Promises;
 use crate::reply::CallSubject;
-use crate::reply_cache::{Admission, CallKey, Execution, Judged, ReplyCache};
-use crate::shared::Shared;
-use crate::verdict::Awaited;
+use crate::reply_cache::{Admission, CREDENTIAL_AT, CallKey, Execution, Judged, ReplyCache};
 use crate::waiting::{allow, waiting_by_degrees};
-use crate::waits::{CallWait, WaitFor};
+use crate::waits::WaitFor;
 use crate::wire_handle::{FIXED_HANDLE_BYTES, SealedHandle};
 
 /// The largest transfer over UDP in bytes: with the headers it must fit one datagram.
 const UDP_TRANSFER_BYTES_MAX: u32 = 32 * 1024;
-/// Where a message has its credential: after xid, message type, RPC version, program, version and
-/// procedure.
-pub(crate) const CREDENTIAL_AT: usize = 24;
 const VERIFIER_BYTES: usize = 8;
 
 /// One call on its way through its procedure.
@@ -80,66 +79,6 @@ pub(crate) struct Op {
     pub(crate) operation: &'static Operation,
     /// The share that a handle of it led to last.
     pub(crate) used: Option<ShareId>,
-}
-
-/// What a call's reply promises, and so depends on.
-#[derive(Default)]
-pub(crate) struct Promises {
-    /// Where the reply's result begins in its buffer.
-    pub(crate) result_at: usize,
-    /// A change whose record in the log is filled together with the result.
-    change: Option<LoggedChange>,
-    /// Up to where the log must be stable for changes whose records are filled.
-    lsn: Option<u64>,
-    /// What must be flushed, of each file system once.
-    flushes: SmallVec<[Flush; 1]>,
-    /// Where the result has write verifiers, to be those in force when the obligation is met.
-    pub(crate) verifiers_at: SmallVec<[usize; 1]>,
-}
-
-impl Promises {
-    /// Nothing yet, of a result that begins there.
-    pub(crate) fn of_result(result_at: usize) -> Self {
-        Self { result_at, ..Self::default() }
-    }
-
-    /// Whether the reply may go out at once.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.change.is_none() && self.lsn.is_none() && self.flushes.is_empty()
-    }
-
-    /// Something more must be stable first.
-    fn join(&mut self, obligation: Obligation) {
-        match obligation {
-            Obligation::Log(change) => {
-                self.fill();
-                self.change = Some(change);
-            }
-            Obligation::Flush(flush) => {
-                let known = self.flushes.iter_mut().find(|known| known.domain == flush.domain);
-                match known {
-                    Some(known) => known.targets.extend(flush.targets),
-                    None => self.flushes.push(flush),
-                }
-            }
-        }
-    }
-
-    /// Fills the record of the last change, of which no reply is kept: while a place in the log is
-    /// not filled, nobody's change behind it becomes stable.
-    pub(crate) fn fill(&mut self) {
-        if let Some(change) = self.change.take() {
-            self.lsn = self.lsn.max(Some(change.fill(|_| {})));
-        }
-    }
-
-    /// What is to be waited for, one after another. `append` adds to the record of the last change
-    /// what belongs behind it.
-    pub(crate) fn end(self, append: impl FnOnce(&mut Vec<u8>)) -> impl Iterator<Item = Awaited> {
-        let filled = self.change.map(|change| change.fill(append));
-        let lsn = self.lsn.max(filled).map(Awaited::Lsn);
-        self.flushes.into_iter().map(Awaited::Flush).chain(lsn)
-    }
 }
 
 /// A call that the duplicate request cache has in progress, if it remembers this one. If the

@@ -9,10 +9,9 @@
 //!
 //! Numbers are little endian. What comes before the operation's number names the call.
 
-use steadfast_state::{Image, SessionId, SlotInUse};
+use steadfast_state::{SessionId, SlotInUse};
 use steadfast_vfs::CALL_KEY_BYTES_MAX;
 
-use crate::compound::UnderWay;
 use crate::reply_cache::{CallKey, KEY_BYTES};
 
 const OPERATION_BYTES: usize = 4;
@@ -100,27 +99,16 @@ pub(crate) fn is_of_request(call: &[u8]) -> bool {
     call.len() == REQUEST_BYTES
 }
 
-/// Whether nothing is known of the end of the operation that a mark's name is of; what is known of calls of
-/// sessions is in the image of the state.
-pub fn may_be_under_way(name: &[u8], image: Option<&Image>) -> bool {
-    let Some(Named::Operation { call, operation }) = named(name) else { return true };
-    let Some(Request { session, slot, sequence, digest }) = request(call) else { return true };
-    image.is_some_and(|image| {
-        let has_ended = |done| UnderWay::is_behind(done, operation);
-        image.may_be_under_way(&session, slot, sequence)
-            && !image.done_of(&session, slot, (sequence, digest)).is_some_and(has_ended)
-    })
-}
-
 /// What names a request of a session.
-struct Request {
-    session: SessionId,
-    slot: u32,
-    sequence: u32,
-    digest: u32,
+pub(crate) struct Request {
+    pub(crate) session: SessionId,
+    pub(crate) slot: u32,
+    pub(crate) sequence: u32,
+    pub(crate) digest: u32,
 }
 
-fn request(call: &[u8]) -> Option<Request> {
+/// The request that what names a call names; `None` if the call is of no session.
+pub(crate) fn request(call: &[u8]) -> Option<Request> {
     let call: &[u8; REQUEST_BYTES] = call.try_into().ok()?;
     let (session, rest) = call.split_first_chunk::<SESSION_BYTES>()?;
     let mut numbers = rest.chunks(4).filter_map(|number| number.try_into().ok());

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use steadfast_state::{Change, Client, FileKey, StateError};
 use steadfast_vfs::{Caller, FsError, Name, StorageHandle, Waiting};
 
+use crate::Shared;
 use crate::call::{Call, Target};
 use crate::gate::file_key;
-use crate::shared::Shared;
 use crate::waits::WaitFor;
 
 /// Which delegations the server grants.

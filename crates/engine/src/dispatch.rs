@@ -8,7 +8,7 @@ use steadfast_wire::rpc::{AuthStat, CallHeader, OpaqueAuth, RPCSEC_GSS};
 use steadfast_xdr::{Decode, Reader, Writer};
 
 use crate::Engine;
-use crate::call::{Admitted, Call, Message, Op, Outcome, Promises, Refusal};
+use crate::call::{Admitted, Call, CallWait, Message, Op, Outcome, Refusal};
 use crate::complaint::{Complaint, HangUp};
 use crate::export::ExportTable;
 use crate::host::{CallHost, Room};
@@ -16,10 +16,10 @@ use crate::identity::WireIdentity;
 use crate::peer::Peer;
 use crate::program::Row;
 use crate::programs::{self, PROGRAMS, Unserved};
+use crate::promises::Promises;
 use crate::record;
 use crate::reply::{CallFacts, CallSubject, ReplyBuffer};
 use crate::verdict::{Kept, ParkedCall, PutOffCall, Verdict};
-use crate::waits::CallWait;
 
 const RPC_VERSION: u32 = 2;
 const MESSAGE_TYPE_CALL: u32 = 0;

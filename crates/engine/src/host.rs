@@ -4,14 +4,9 @@ use std::task::Waker;
 
 use steadfast_vfs::FlushDomain;
 
-use crate::compound::CompoundOperation;
+use crate::compound_operation::CompoundOperation;
+use crate::reply::ReplySink;
 use crate::verdict::PutOffCall;
-
-/// Where the reply of a call can be sent later, by whoever has it.
-pub trait ReplySink: Send {
-    /// Sends one RPC message. Never waits: what cannot be sent is lost.
-    fn send(self: Box<Self>, reply: &[u8]);
-}
 
 /// What a call waits for when it waits for storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,6 +12,11 @@
 //! rights, squashing), appends its result to the reply, and gives what that promises to the reply
 //! barrier. Then the reply goes out, or is parked.
 //!
+//! A module imports lower ones only. From the top: `dispatch`; `programs`; the protocols, `nfs4` together with
+//! `compound`; `call` together with `program`; `host` and `verdict`; the values that these keep (`progress`, `promises`,
+//! `waits`, `reply_cache`); plain types. What the calls of all protocols share is defined here (`Shared`), and each
+//! module adds what it does with it.
+//!
 //! This crate must never do I/O: no sockets, files, clock, randomness, threads or globals. Time
 //! and randomness are arguments.
 #![forbid(unsafe_code)]
@@ -25,8 +30,11 @@ mod callback;
 pub mod clients;
 mod complaint;
 mod compound;
+mod compound_operation;
+mod config;
 mod delegations;
 mod dispatch;
+mod effects;
 mod export;
 mod gate;
 mod host;
@@ -45,6 +53,8 @@ mod outbound;
 mod peer;
 mod program;
 mod programs;
+mod progress;
+mod promises;
 mod pseudo;
 mod record;
 mod record_keeper;
@@ -52,21 +62,22 @@ mod recovery;
 mod reply;
 mod reply_cache;
 mod rpcbind;
-mod shared;
 mod state_keeper;
 mod verdict;
 mod waiting;
 mod waits;
 mod wire_handle;
+mod write_verifier;
 
 pub use begun_replies::BegunReplies;
-pub use call_mark::{call_of_mark, may_be_under_way};
+pub use call_mark::call_of_mark;
 pub use callback::CallbackSender;
 pub use complaint::{Complaint, HangUp, LockRefusal, MountRefusal};
-pub use compound::{CompoundOperation, CompoundOperations};
+pub use compound_operation::{CompoundOperation, CompoundOperations};
+pub use config::EngineConfig;
 pub use delegations::Delegations;
 pub use export::{Export, ExportTable};
-pub use host::{CallHost, ReplySink, Room, Stage, StorageId};
+pub use host::{CallHost, Room, Stage, StorageId};
 pub use journaling_clients::{JournalId, JournalRecord, JournalingClient, JournalingCounts};
 pub use local_locks::LocksTaken;
 pub use operation::{OperationId, OperationName};
@@ -74,30 +85,41 @@ pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
 pub use program::OptionalVersions;
 pub use programs::{ServedVersion, to_register};
+pub use progress::under_way::may_be_under_way;
+pub use promises::Awaited;
 pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of, kept_as};
 pub use record_keeper::RecordKeeper;
-pub use reply::{CallFacts, CallSubject, ReplyBuffer};
+pub use reply::{CallFacts, CallSubject, ReplyBuffer, ReplySink};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
 pub use rpcbind::transports::Transports;
-pub use shared::EngineConfig;
 pub use state_keeper::StateKeeper;
 pub use steadfast_shares::ShareId;
 pub use steadfast_state::{
     ClientRecords, DelegationCounts, Image as StateImage, ImageError as StateImageError,
 };
-pub use verdict::{Awaited, ParkedCall, PutOffCall, Verdict};
+pub use verdict::{ParkedCall, PutOffCall, Verdict};
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use steadfast_shares::{Authority, Decision, Flavor, RulesOnly};
+use steadfast_state::State;
 use steadfast_vfs::FsError;
 use steadfast_xdr::Writer;
 
+use crate::callback::Callbacks;
+use crate::journaling_clients::JournalingClients;
+use crate::local_locks::LocalLocks;
+use crate::mount::list::MountList;
+use crate::nfs4::Nfs4;
 use crate::reply_cache::ReplyCache;
-use crate::shared::Shared;
+use crate::rpcbind::counts::CallCounts;
 use crate::verdict::Kept;
+use crate::waits::Waits;
+use crate::wire_handle::HandleSealer;
+use crate::write_verifier::WriteVerifier;
 
 /// What an engine counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,6 +148,77 @@ pub struct Engine {
     replies: ReplyCache,
 }
 
+/// What the calls of all protocols share: configuration, exports, keys, counters, and what each protocol keeps.
+pub(crate) struct Shared {
+    pub(crate) config: EngineConfig,
+    pub(crate) sealer: HandleSealer,
+    pub(crate) exports: ArcSwap<ExportTable>,
+    pub(crate) authority: Arc<dyn Authority>,
+    /// Who has mounted what.
+    pub(crate) mounts: MountList,
+    pub(crate) rpcbind_calls: CallCounts,
+    /// What clients of all protocols have opened and locked.
+    pub(crate) state: Arc<State>,
+    /// What of their locks local processes see.
+    pub(crate) local_locks: LocalLocks,
+    /// Where that is kept beyond the process, if it is.
+    pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
+    /// Where it is kept who has state, if it is.
+    pub(crate) record_keeper: Option<Arc<dyn RecordKeeper>>,
+    /// If NFSv4 is served.
+    pub(crate) nfs4: Option<Nfs4>,
+    /// Who sends calls to clients.
+    pub(crate) outbound: OnceLock<Arc<dyn Outbound>>,
+    /// What clients are told.
+    pub(crate) callbacks: Callbacks,
+    /// Calls that wait for clients, or for names.
+    pub(crate) waits: Arc<Waits>,
+    /// Clients that keep a journal.
+    pub(crate) journaling_clients: JournalingClients,
+    /// Locks that hosts were told of.
+    pub(crate) grants: AtomicU64,
+    /// That of WRITE and COMMIT.
+    pub(crate) verifier: WriteVerifier,
+}
+
+impl Shared {
+    fn new(config: EngineConfig, exports: ExportTable, authority: Arc<dyn Authority>) -> Self {
+        let state = Arc::new(State::new(nfs4::settings(config.instance, config.delegations)));
+        state.watch_locks();
+        let nfs4 = config.nfs4.then(|| Nfs4::new(Arc::clone(&state), &config.handle_key));
+        Self {
+            sealer: HandleSealer::new(&config.handle_key),
+            exports: ArcSwap::from_pointee(exports),
+            authority,
+            mounts: MountList::default(),
+            rpcbind_calls: CallCounts::default(),
+            state,
+            local_locks: LocalLocks::default(),
+            state_keeper: None,
+            record_keeper: None,
+            nfs4,
+            outbound: OnceLock::new(),
+            callbacks: Callbacks::default(),
+            waits: Arc::default(),
+            journaling_clients: JournalingClients::default(),
+            grants: AtomicU64::new(0),
+            verifier: WriteVerifier::new(config.write_verifier),
+            config,
+        }
+    }
+
+    /// Which of the optional versions are served.
+    pub(crate) fn optional_versions(&self) -> OptionalVersions {
+        OptionalVersions { nfs2: self.config.nfs2, nfs4: self.nfs4.is_some() }
+    }
+
+    /// The same over a transport: NFSv4 needs one that heeds congestion (RFC 8881 §2.9.1).
+    pub(crate) fn optional_versions_over(&self, transport: Transport) -> OptionalVersions {
+        let OptionalVersions { nfs2, nfs4 } = self.optional_versions();
+        OptionalVersions { nfs2, nfs4: nfs4 && transport == Transport::Tcp }
+    }
+}
+
 impl Engine {
     /// An engine that serves these exports by their rules alone: names in them are nobody's.
     pub fn new(config: EngineConfig, exports: ExportTable) -> Self {
@@ -145,17 +238,6 @@ impl Engine {
             replies: ReplyCache::new(config.reply_cache_bytes_max, config.reply_cache_history_ms),
             shared: Shared::new(config, exports, authority),
         }
-    }
-
-    /// Goes on with what clients had opened and locked at another process of the same instance, and
-    /// keeps that from now on. To be called before anybody is served.
-    pub fn keep_state(&mut self, now_ms: u64, image: StateImage, keeper: Arc<dyn StateKeeper>) {
-        let state = &self.shared.state;
-        state.restore(now_ms, image);
-        self.shared.note_locks_left();
-        state.begin_keeping();
-        self.shared.state_keeper = Some(keeper);
-        self.shared.renew_state();
     }
 
     /// Serves another table of exports from the next call on.
@@ -216,14 +298,14 @@ impl Engine {
     pub fn statistics(&self) -> EngineStatistics {
         EngineStatistics {
             reply_cache: self.replies.usage(),
-            verifier_changes: self.shared.verifier_changes(),
+            verifier_changes: self.shared.verifier.changes(),
             delegations: self.shared.state.delegation_counts(),
         }
     }
 
     /// The write verifier now (RFC 1813 §3.3.7): another number after each flush that failed.
     pub fn write_verifier(&self) -> u64 {
-        self.shared.write_verifier()
+        self.shared.verifier.now()
     }
 
     /// How many calls wait for clients, or for name services.
@@ -242,7 +324,7 @@ impl Engine {
     /// the failure was reported already, and a COMMIT that waits for it must not get the old
     /// verifier (RFC 1813 §3.3.21).
     pub fn flush_failed(&self) {
-        self.shared.change_verifier();
+        self.shared.verifier.change();
     }
 
     /// Takes what stands behind a change in the intent log, after a crash: the call, should it come
@@ -304,7 +386,7 @@ impl Engine {
                 for at in verifiers_at {
                     let place = reply.get_mut(start + at..).and_then(<[u8]>::first_chunk_mut::<8>);
                     if let Some(place) = place {
-                        *place = self.shared.write_verifier().to_be_bytes();
+                        *place = self.shared.verifier.now().to_be_bytes();
                     }
                 }
             }
@@ -316,7 +398,7 @@ impl Engine {
                     error => error,
                 };
                 if let Some(run) = &mut run {
-                    run.fail(&mut result, error);
+                    run.fail(&mut result, nfs4::status::number(error));
                     reply.extend(result);
                 } else if let Some(operation) = operation {
                     operation.fail(&mut Writer::new(reply), error);

@@ -24,8 +24,7 @@ use steadfast_vfs::{
 
 use crate::call::Target;
 use crate::gate::file_key;
-use crate::shared::Shared;
-use crate::{Engine, ExportTable};
+use crate::{Engine, ExportTable, Shared};
 
 /// Attempts to take again the locks of a file, of which no share is known: a second each.
 const ATTEMPTS_MAX: u32 = 60;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use steadfast_state::ClientRecords;
 
-use crate::Engine;
 use crate::call::Call;
-use crate::shared::Shared;
+use crate::{Engine, Shared};
 
 /// Keeps the events of client records ([`steadfast_state::State::take_records`]) on stable storage.
 ///

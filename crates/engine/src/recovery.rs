@@ -66,7 +66,7 @@ impl Procedure for Status {
 fn tell(call: &Call<'_>, w: &mut Writer<'_>, target: &Target<'_>, is_async: bool, recorded: u32) {
     let is_waiting = call.shared.journaling_clients.is_waiting(target.share.id);
     let flags = recorded | if is_waiting { WAITING } else { 0 };
-    let verifier = call.shared.write_verifier().to_be_bytes();
+    let verifier = call.shared.verifier.now().to_be_bytes();
     StatusRes::Ok(StatusOk { is_async, verifier, flags }).encode(w);
 }
 
@@ -131,7 +131,7 @@ fn for_journal(
     });
     match result {
         Ok(()) => {
-            let verifier = call.shared.write_verifier().to_be_bytes();
+            let verifier = call.shared.verifier.now().to_be_bytes();
             SyncRes::Ok(SyncOk { verifier }).encode(&mut w);
             Outcome::Done
         }
@@ -183,7 +183,7 @@ impl Procedure for Sync {
         };
         let durable = target.storage.sync(&target.caller(), &target.handle);
         // Not before, as of COMMIT: that something was lost has to be told.
-        let verifier = call.shared.write_verifier().to_be_bytes();
+        let verifier = call.shared.verifier.now().to_be_bytes();
         let mut is_ok = false;
         let encoded = durable.map(|result| {
             is_ok = result.is_ok();

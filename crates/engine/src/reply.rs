@@ -1,10 +1,10 @@
-//! Where replies are made, with what is known of the calls that they answer.
+//! Where replies are made, with what is known of the calls that they answer, and where they are sent later.
 
 use steadfast_shares::ShareId;
 use steadfast_vfs::{FileRange, StorageHandle};
 
 use crate::complaint::Complaint;
-use crate::compound::CompoundOperations;
+use crate::compound_operation::CompoundOperations;
 use crate::operation::OperationId;
 
 /// What the engine found out about a call, for who counts calls.
@@ -69,4 +69,10 @@ impl ReplyBuffer {
         let files: usize = self.files.iter().map(|(_, range)| range.length as usize).sum();
         self.bytes.len() + files
     }
+}
+
+/// Where the reply of a call can be sent later, by whoever has it.
+pub trait ReplySink: Send {
+    /// Sends one RPC message. Never waits: what cannot be sent is lost.
+    fn send(self: Box<Self>, reply: &[u8]);
 }

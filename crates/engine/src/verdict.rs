@@ -1,11 +1,11 @@
 //! What became of a call.
 
 use smallvec::SmallVec;
-use steadfast_vfs::Flush;
 
 use crate::complaint::HangUp;
-use crate::compound::{EndedRun, Suspended};
 use crate::operation::Operation;
+use crate::progress::{EndedRun, Suspended};
+use crate::promises::Awaited;
 use crate::record;
 use crate::reply_cache::Execution;
 use crate::waits::Wait;
@@ -85,15 +85,6 @@ impl PutOffCall {
     pub fn result(&self) -> &[u8] {
         self.result.as_deref().unwrap_or_default()
     }
-}
-
-/// What a parked call waits for.
-#[derive(Debug)]
-pub enum Awaited {
-    /// Objects must be flushed.
-    Flush(Flush),
-    /// The intent log must be stable up to this LSN.
-    Lsn(u64),
 }
 
 /// A call that was executed, and whose reply waits until what it tells is stable.

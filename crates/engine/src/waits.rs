@@ -1,7 +1,7 @@
 //! Calls that wait until a client gives something back, or a name service answers: no thread waits with
 //! them, and they hold no seat and no lock.
 //!
-//! A call that finds something in its way says what it waits for ([`Call::wait_for`]), which registers it,
+//! A call that finds something in its way says what it waits for ([`crate::call::Call::wait_for`]), which registers it,
 //! and fails with `TryLater`. It is then judged **again** at once, by executing the operation from its
 //! beginning: what was in the way may have gone before anybody could know that somebody waits for it. If
 //! it is in the way still, the call is put off ([`crate::Verdict::PutOff`]) until [`Waits::wake`], or until
@@ -25,13 +25,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 use steadfast_shares::ShareId;
 use steadfast_state::{ClientId, FileKey, SessionId, SlotInUse};
-use steadfast_vfs::FsError;
 
-use crate::call::Call;
-use crate::host::Room;
-
-/// A COMPOUND with more bytes of results does not wait: they are kept with it.
-const RESULTS_BYTES_MAX: usize = 16 << 10;
 /// Calls of one client that wait for other clients at the most.
 const CALLS_OF_CLIENT_MAX: usize = 64;
 /// The same for names: nobody has to answer them with calls.
@@ -41,13 +35,8 @@ const CALLS_MAX: usize = 20_000;
 /// How long a call waits for a client, in ms, before its client is told to try later: a recall takes a
 /// round trip, and Linux comes again after 0.1 s to 15 s only.
 const CLIENT_PATIENCE_MS: u64 = 2_000;
-/// Bytes of a call that waits for a name, at the most. With the longest path, credentials and verifier a
-/// MOUNT call has less; who sends more has a word for "later".
-const CALL_FOR_NAMES_BYTES_MAX: usize = 2048;
 /// How long a call waits for a name, in ms: less than clients do.
 const NAMES_PATIENCE_MS: u64 = 8_000;
-/// A call that finds something else in its way each time is judged so often at the most.
-const JUDGEMENTS_MAX: u8 = 4;
 
 /// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +48,7 @@ pub(crate) enum WaitFor {
 }
 
 impl WaitFor {
-    fn patience_ms(self) -> u64 {
+    pub(crate) fn patience_ms(self) -> u64 {
         match self {
             Self::File(_) => CLIENT_PATIENCE_MS,
             Self::Names(_) => NAMES_PATIENCE_MS,
@@ -146,6 +135,11 @@ impl std::fmt::Debug for Wait {
 }
 
 impl Wait {
+    /// What it is for.
+    pub(crate) fn what(&self) -> WaitFor {
+        self.what
+    }
+
     /// Whether it is for a name service, and not for a client.
     pub(crate) fn is_for_names(&self) -> bool {
         matches!(self.what, WaitFor::Names(_))
@@ -159,7 +153,7 @@ impl Waits {
     }
 
     /// Registers a call. `None` if too many of its client wait, or of all clients.
-    fn register(
+    pub(crate) fn register(
         self: &Arc<Self>,
         what: WaitFor,
         address: IpAddr,
@@ -239,100 +233,6 @@ impl Drop for Wait {
             table.leave(who);
         }
         self.waits.count.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// What a call knows of its own waiting.
-#[derive(Debug, Default)]
-pub(crate) struct CallWait {
-    registered: Option<Wait>,
-    stage: Stage,
-    judgements: u8,
-    /// Bytes of the results before the operation, which are kept with the call.
-    pub(crate) results_bytes: usize,
-    /// If the call is one of a session.
-    pub(crate) session: Option<InSession>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
-    /// Nothing was found in its way.
-    #[default]
-    Free,
-    /// Something was, and the call is registered since: it is to be judged again.
-    Registered,
-    /// It was in the way still.
-    Waits,
-}
-
-impl CallWait {
-    /// Whether the operation that fails is to be executed again, at once or later.
-    pub(crate) fn is_due_again(&self) -> bool {
-        self.stage != Stage::Free
-    }
-
-    /// Whether the operation that has failed is to be executed again at once; it is judged anew then.
-    pub(crate) fn begins_again(&mut self) -> bool {
-        let is_registered = self.stage == Stage::Registered;
-        if is_registered {
-            self.stage = Stage::Free;
-        }
-        is_registered
-    }
-
-    /// Another operation begins.
-    pub(crate) fn reset(&mut self) {
-        self.stage = Stage::Free;
-    }
-
-    /// The registration of a call that is put off because of it.
-    pub(crate) fn take(&mut self) -> Option<Box<Wait>> {
-        let is_waiting = self.stage == Stage::Waits;
-        self.registered.take_if(|_| is_waiting).map(Box::new)
-    }
-}
-
-impl Call<'_> {
-    /// The operation cannot be executed before something is out of its way, which another client or a
-    /// name service has to take there. It has changed nothing, and must fail with the error that this
-    /// gives: then it is executed again, from its beginning, at once and when [`Waits::wake`] says so.
-    pub(crate) fn wait_for(&mut self, what: WaitFor) -> FsError {
-        match (self.wait.stage, &self.wait.registered) {
-            (Stage::Registered, _) => {}
-            (_, Some(registered)) if registered.what == what => {
-                self.wait.stage = Stage::Waits;
-                self.lacks_room = Some(Room::Later);
-            }
-            _ => self.register(what),
-        }
-        FsError::TryLater
-    }
-
-    fn register(&mut self, what: WaitFor) {
-        self.wait.registered = None;
-        if self.wait.judgements == JUDGEMENTS_MAX {
-            return;
-        }
-        if self.wait.results_bytes > RESULTS_BYTES_MAX {
-            return;
-        }
-        // What has promised something cannot wait for anything else.
-        if !self.promises.is_empty() {
-            return;
-        }
-        if matches!(what, WaitFor::Names(_)) && self.message.bytes.len() > CALL_FOR_NAMES_BYTES_MAX
-        {
-            return;
-        }
-        // If the call has waited before, its place is free.
-        drop(self.host.take_put_off());
-        let Some(waker) = self.host.waker(what.patience_ms()) else { return };
-        let (address, session) = (self.peer.address.ip(), self.wait.session);
-        self.wait.registered = self.shared.waits.register(what, address, session, waker);
-        if self.wait.registered.is_some() {
-            self.wait.judgements += 1;
-            self.wait.stage = Stage::Registered;
-        }
     }
 }
 
@@ -425,7 +325,7 @@ mod tests {
     }
 
     /// A thing that is in the way, or not; and a call that judges, registers, and judges again, as
-    /// [`Call::wait_for`] has it do. Whether it waits, and whether it was woken.
+    /// [`crate::call::Call::wait_for`] has it do. Whether it waits, and whether it was woken.
     fn judge(waits: &Arc<Waits>, is_in_the_way: &AtomicBool) -> Option<(Wait, Arc<Woken>)> {
         if !is_in_the_way.load(Ordering::SeqCst) {
             return None;

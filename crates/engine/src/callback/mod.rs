@@ -24,9 +24,8 @@ use steadfast_xdr::{Decode, Reader};
 
 pub(crate) use self::message::credential;
 use self::message::{Answer, Asked};
-use crate::Engine;
 use crate::peer::Peer;
-use crate::shared::Shared;
+use crate::{Engine, Shared};
 
 /// A connection that brings no answer for so long, in ms, is not used any more. Counted from when
 /// the callback was sent.

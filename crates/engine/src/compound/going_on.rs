@@ -5,11 +5,11 @@ use steadfast_state::{StateId, Together};
 use steadfast_vfs::{Durable, StorageHandle};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 
-use super::run::{Progress, Run};
-use super::under_way::{self, Told, UnderWay};
+use super::run::Run;
 use crate::begun_outcomes::OpOutcome;
 use crate::call_mark::CallMark;
 use crate::host::Room;
+use crate::progress::{Progress, Told, UnderWay, under_way};
 use crate::reply::ReplyBuffer;
 
 /// For so long a request waits so that it may tell what it has done, in ms. Names are looked up in a fraction

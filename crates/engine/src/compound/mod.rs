@@ -1,27 +1,18 @@
 //! COMPOUND (RFC 8881 §16.2, RFC 7530 §15.2): a list of operations, executed one after another until one fails.
 //!
 //! A [`Run`] is a COMPOUND that is being executed. Its operations are decoded one at a time, where
-//! they lie in the message. Between two operations it can stop: [`Suspended`] is what is left of
+//! they lie in the message. Between two operations it can stop: [`crate::progress::Suspended`] is what is left of
 //! it then, and it goes on with the operation that had to wait. No operation that has ended is
 //! ever executed again.
 //!
 //! Operations are rows of a table ([`OpRow`]), as procedures are; `nfs4` has them.
 
-mod counted;
-mod ended;
 mod going_on;
 mod granted;
-mod repeated;
-mod reply;
 mod run;
-mod under_way;
 mod versions;
 
-pub use counted::{CompoundOperation, CompoundOperations};
-pub(crate) use ended::EndedRun;
-pub(crate) use repeated::Repeated;
-pub(crate) use run::{Compound, Object, Place, Run, Suspended};
-pub(crate) use under_way::{Told, UnderWay};
+pub(crate) use run::{Compound, Run};
 pub(crate) use versions::Versions;
 
 use steadfast_wire::nfs4::{NfsStat4, Op4};

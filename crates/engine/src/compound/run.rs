@@ -1,41 +1,35 @@
 //! A COMPOUND that is being executed.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use steadfast_shares::ShareId;
-use steadfast_state::{Client, OwnerInUse, OwnerReply, SlotInUse, StateId, Together};
+use steadfast_state::{Client, SlotInUse, Together};
 use steadfast_vfs::{Durable, FsError, StorageHandle};
 use steadfast_wire::nfs4::{CompoundHead4, NfsStat4, Op4};
 use steadfast_xdr::{Decode, Reader, Writer, XdrError};
 
-use super::counted::{CompoundOperation, CompoundOperations};
-use super::ended::{EndedRun, OpPlace, append_failure};
 use super::going_on::GoesOn;
-use super::granted::Grants;
-use super::repeated::{Repeated, Waiting};
-use super::reply::{ResultPlace, set, word};
-use super::under_way;
 use super::{OpRow, Stands, Versions};
-use crate::begun_outcomes::DoneOps;
 use crate::call::{Call, Outcome, Target};
 use crate::call_mark::CallMark;
+use crate::compound_operation::CompoundOperation;
 use crate::host::Room;
 use crate::nfs4::status::{self, OrStatus};
 use crate::nfs4::{self, Nfs4};
 use crate::operation::Operation;
 use crate::program::Procedure;
+use crate::progress::under_way::is_told_alike;
+use crate::progress::{
+    OP_HEAD_BYTES, Object, OpPlace, Place, Progress, ResultPlace, Suspended, Waiting,
+    append_failure, set, word,
+};
 use crate::pseudo::{Node, NodeKey};
 use crate::reply::ReplyBuffer;
-use crate::reply_cache::{Execution, ReplyCache};
-use crate::shared::Shared;
 use crate::verdict::Kept;
 use crate::waits::InSession;
 
 /// Longest tag that is given back, in bytes.
 const TAG_BYTES_MAX: usize = 1024;
-/// Bytes of an operation's number and status.
-const OP_HEAD_BYTES: usize = 8;
 /// Of minor version 0, which has no sessions to agree on bounds: room for what comes with the data of
 /// a READ, in bytes; operations of one COMPOUND; and bytes of a reply that is kept.
 const BESIDE_DATA_BYTES: usize = 4096;
@@ -117,119 +111,6 @@ impl Procedure for Compound {
         let ended = run.execute(&arguments.operations, reply);
         reply.facts.operations = run.progress.operations;
         run.end(ended, reply)
-    }
-}
-
-/// An object that a handle of NFSv4 names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Object {
-    /// A directory of the pseudo file system.
-    Node(NodeKey),
-    /// An object of a share.
-    Stored(ShareId, StorageHandle),
-}
-
-/// A filehandle of a run, and the stateid that goes with it (RFC 8881 §16.2.3.1).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
-    pub(crate) object: Option<Object>,
-    pub(crate) stateid: Option<StateId>,
-}
-
-/// What a run has come to, as far as it outlives a wait.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// Of its session.
-    pub(crate) slot: Option<SlotInUse>,
-    pub(crate) current: Place,
-    pub(crate) saved: Place,
-    /// Whether it has made state, so that its reply is kept whatever its client asked for.
-    pub(crate) has_made_state: bool,
-    /// What its operations were granted.
-    pub(crate) grants: Grants,
-    /// Operations that have ended.
-    pub(crate) done: u32,
-    /// Which, as far as they are kept.
-    operations: CompoundOperations,
-    /// Where the next one begins, in bytes from the first.
-    pub(super) at: usize,
-    /// Where the results behind SEQUENCE's begin, in bytes from the first result.
-    pub(super) kept_from: usize,
-    pub(super) first_promise: Option<OpPlace>,
-    /// The number of the connection that it came by.
-    connection: u64,
-    /// Of minor version 0: the owner whose operation has to wait.
-    pub(crate) owner: Option<OwnerInUse>,
-    /// The same: the lock-owner that asks for a lock by an open, and its sequence id.
-    pub(crate) locker: Option<(Box<[u8]>, u32)>,
-    /// Whether an operation has ended that would tell something else after the next ones.
-    pub(super) depends: bool,
-    /// What the process before this one has done of it: operations, and what one of them is to tell.
-    pub(super) before: DoneOps,
-    pub(super) told_before: Option<(u32, Box<[u8]>)>,
-    /// Since when it waits so that it may tell that.
-    pub(super) waits_since_ms: Option<u64>,
-}
-
-impl Progress {
-    fn ended(self, is_whole: bool) -> EndedRun {
-        EndedRun {
-            slot: self.slot,
-            must_be_kept: self.has_made_state,
-            kept_from: self.kept_from,
-            first_promise: self.first_promise,
-            grants: self.grants,
-            failed: None,
-            connection: self.connection,
-            is_whole,
-            further: VecDeque::new(),
-        }
-    }
-}
-
-/// What is left of a COMPOUND that waits for its storage.
-#[derive(Debug)]
-pub(crate) struct Suspended {
-    progress: Progress,
-    /// Of the operations that have ended.
-    results: Vec<u8>,
-    /// Of minor version 0: under which the duplicate request cache has it in progress.
-    pub(crate) execution: Option<Execution>,
-}
-
-impl Suspended {
-    /// Its client is told to try later, by this result.
-    pub(crate) fn refuse(
-        mut self,
-        shared: &Shared,
-        repeated: &Repeated,
-        replies: &ReplyCache,
-        now_ms: u64,
-        result: &[u8],
-    ) {
-        let (owner, locker) = (self.progress.owner.take(), self.progress.locker.take());
-        let has_made_state = self.progress.has_made_state;
-        let failed = Some((self.progress.done, NfsStat4::Delay as u32));
-        let mut ended = EndedRun { failed, ..self.progress.ended(true) };
-        ended.take_back_before_reply(shared);
-        if let Some(owner) = owner {
-            let status = NfsStat4::Delay as u32;
-            if let Some((name, seqid)) = locker {
-                shared.state.locked(owner.client(), &name, seqid);
-            }
-            owner.finish(OwnerReply { status, ..OwnerReply::default() });
-        }
-        shared.keep_state();
-        match &self.execution {
-            // What it has done is not done again.
-            Some(execution) if has_made_state => {
-                replies.finish(execution, now_ms, result);
-            }
-            Some(execution) => replies.forget(execution, result),
-            None => {}
-        }
-        // It may have been granted something by the process before this one.
-        ended.finish(shared, repeated, result);
     }
 }
 
@@ -363,7 +244,7 @@ impl<'a> Run<'_, 'a> {
             self.note_ended(row, false);
             self.progress.done += 1;
             self.progress.at = r.position() - first;
-            self.progress.depends |= row.is_some_and(|row| !under_way::is_told_alike(row.number));
+            self.progress.depends |= row.is_some_and(|row| !is_told_alike(row.number));
             if self.progress.done == 1 {
                 match self.go_on(reply) {
                     GoesOn::Here => {}

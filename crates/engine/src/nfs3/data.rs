@@ -125,7 +125,7 @@ impl Procedure for Write {
         };
         // The verifier is taken before the data: a flush that fails in between makes the client send
         // the data again, which is safe; the other order could hide the loss.
-        let verifier = call.shared.write_verifier();
+        let verifier = call.shared.verifier.now();
         let durable =
             target.storage.write(&target.caller(), &target.handle, arguments.offset, data, how);
         let encoded = durable.map(|changed| match changed.result {
@@ -177,7 +177,7 @@ impl Procedure for Commit {
             arguments.count,
         );
         // Not before: what the storage finds out on its way, that data was lost, has to be told.
-        let verifier = call.shared.write_verifier();
+        let verifier = call.shared.verifier.now();
         let mut is_ok = false;
         let encoded = durable.map(|changed| {
             is_ok = changed.result.is_ok();

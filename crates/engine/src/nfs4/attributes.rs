@@ -13,7 +13,8 @@ use super::handles::sealed;
 use super::names::is_root;
 use super::status::OrStatus;
 use crate::call::{Call, Target};
-use crate::compound::{Object, Op, Run, Versions};
+use crate::compound::{Op, Run, Versions};
+use crate::progress::Object;
 use crate::pseudo::Node;
 use crate::reply::ReplyBuffer;
 

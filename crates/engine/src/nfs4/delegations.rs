@@ -12,7 +12,8 @@ use steadfast_wire::nfs4::{
 use super::handles::sealed;
 use super::stateids::{file_key, given};
 use super::status::OrStatus;
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
+use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 
 /// Bits of `share_access` that say which delegation is wanted.

@@ -14,7 +14,8 @@ use super::fattr::{self, Known, OfFileSystem};
 use super::names::is_visible;
 use super::status::OrStatus;
 use crate::call::{Call, Target};
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
+use crate::progress::Object;
 use crate::pseudo::Node;
 use crate::reply::ReplyBuffer;
 

@@ -19,7 +19,8 @@ use super::io::{append, require_file};
 use super::stateids::{self, file_key, given, given_saved};
 use super::status::OrStatus;
 use crate::call::Target;
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
+use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 
 /// Bytes of `READ_PLUS`'s result beside the data: end of file, count, a hole, the data's offset and length.
@@ -260,7 +261,7 @@ impl Op for Copy {
         let from = source(run, &arguments.src_stateid, &arguments.dst_stateid)?;
         let _change = changing::begin(run)?;
         let (call, to) = run.stored(NfsStat4::IsDir)?;
-        let verifier = call.shared.write_verifier();
+        let verifier = call.shared.verifier.now();
         let source = FilePlace { file: &from.handle, offset: arguments.src_offset };
         let target = FilePlace { file: &to.handle, offset: arguments.dst_offset };
         let durable = to.storage.copy(&to.caller(), source, target, arguments.count);

@@ -6,9 +6,10 @@ use steadfast_xdr::Writer;
 
 use super::names::enter;
 use crate::complaint::Complaint;
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
 use crate::host::Stage;
 use crate::program::Ignored;
+use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 use crate::wire_handle::{Opened, SealedHandle};
 

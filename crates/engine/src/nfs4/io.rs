@@ -116,7 +116,7 @@ impl Op for Write {
         let (call, target) = changing::stored(run)?;
         // The verifier is taken before the data: a flush that fails in between makes the client send
         // the data again, which is safe; the other order could hide the loss.
-        let verifier = call.shared.write_verifier();
+        let verifier = call.shared.verifier.now();
         let mut written = Err(FsError::Io);
         let promised = target
             .storage
@@ -164,7 +164,7 @@ impl Op for Commit {
             .commit(&target.caller(), &target.handle, offset, count)
             .map(|changed| result = changed.result);
         // Not before: what the storage finds out on its way, that data was lost, has to be told.
-        let verifier = call.shared.write_verifier();
+        let verifier = call.shared.verifier.now();
         run.promise(promised);
         if let Err(error) = result {
             let (call, target) = run.stored(NfsStat4::IsDir)?;

@@ -7,7 +7,8 @@ use steadfast_xdr::{Encode, Writer};
 use super::fattr_decode::ToSet;
 use super::status::OrStatus;
 use super::{changing, fattr_decode, names, setting};
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
+use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 
 pub(super) struct Create;

@@ -17,6 +17,7 @@ mod making;
 mod names;
 mod naming;
 mod open;
+mod operation_names;
 mod owners;
 pub(crate) mod reclaim;
 mod security;
@@ -36,8 +37,10 @@ use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 
 use crate::begun_outcomes::BegunOutcomes;
-use crate::compound::{Compound, OpRow, Repeated, Run, Versions};
+use crate::compound::{Compound, OpRow, Run, Versions};
+use crate::compound_operation::CompoundOperation;
 use crate::program::{Null, Row};
+use crate::progress::Repeated;
 use crate::reply::ReplyBuffer;
 
 /// Seconds that a client keeps its state without being heard of.
@@ -76,17 +79,14 @@ pub(crate) const PROCEDURES: &[Row] = &[Row::of::<Null>(), Row::of::<Compound>()
 /// The number of the first operation.
 const FIRST: u32 = Op4::Access as u32;
 
-/// Rows of the table.
-pub(crate) const OPERATION_COUNT: usize = 73;
-
 /// The row of an operation; `None` if there is no such operation.
 pub(crate) fn row(number: u32) -> Option<&'static OpRow> {
     let place = number.checked_sub(FIRST)?;
     OPERATIONS.get(place as usize)
 }
 
-/// Operations by number, from [`FIRST`] on (RFC 8881 §18).
-static OPERATIONS: [OpRow; OPERATION_COUNT] = [
+/// Operations by number, from [`FIRST`] on (RFC 8881 §18): all but ILLEGAL.
+static OPERATIONS: [OpRow; CompoundOperation::COUNT - 1] = [
     OpRow::of::<attributes::Access>(),
     OpRow::of::<open::Close>(),
     OpRow::of::<io::Commit>(),

@@ -6,8 +6,9 @@ use steadfast_wire::nfs4::{Lookup4Args, NfsStat4, Op4};
 
 use super::status::{OrStatus, status};
 use crate::call::Target;
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
 use crate::program::Ignored;
+use crate::progress::Object;
 use crate::pseudo::Node;
 use crate::reply::ReplyBuffer;
 

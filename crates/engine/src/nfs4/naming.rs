@@ -9,7 +9,8 @@ use super::names;
 use super::reclaim;
 use super::status::OrStatus;
 use crate::call::Target;
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
+use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 
 /// The saved object, which is to be changed with the current one.

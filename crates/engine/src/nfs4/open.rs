@@ -18,7 +18,8 @@ use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
 use super::{owners, reclaim, setting};
 use crate::call::{Call, Target};
-use crate::compound::{Object, Op, Run, Told};
+use crate::compound::{Op, Run};
+use crate::progress::{Object, Told};
 use crate::reply::ReplyBuffer;
 
 /// Bits of `share_access` that say what the file is opened for.

@@ -8,7 +8,8 @@ use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 use super::stateids::{self, file_key, of_wire};
 use super::status::{self, OrStatus};
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
+use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 use crate::reply_cache::digest_of;
 

@@ -5,8 +5,9 @@ use steadfast_wire::nfs4::{NfsStat4, Op4, SecInfo4Args, SecInfoNoName4Args};
 use steadfast_xdr::Writer;
 
 use super::names::{LookupP, look_up};
-use crate::compound::{Object, Op, Place, Run};
+use crate::compound::{Op, Run};
 use crate::program::Ignored;
+use crate::progress::{Object, Place};
 use crate::pseudo::Node;
 use crate::reply::ReplyBuffer;
 

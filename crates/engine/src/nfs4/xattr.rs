@@ -11,7 +11,8 @@ use super::changing::{self, change_info};
 use super::reclaim;
 use super::status::{OrStatus, status};
 use crate::call::Target;
-use crate::compound::{Object, Op, Run};
+use crate::compound::{Op, Run};
+use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 
 /// Bytes of the result of LISTXATTRS beside the names: cookie, count, end.

@@ -11,10 +11,11 @@ use std::net::IpAddr;
 use steadfast_wire::rpc::AUTH_SYS;
 use twox_hash::XxHash3_128;
 
-use crate::call::CREDENTIAL_AT;
-
 use crate::peer::Transport;
 
+/// Where a message has its credential: after xid, message type, RPC version, program, version and
+/// procedure.
+pub(crate) const CREDENTIAL_AT: usize = 24;
 /// Bytes of a key in a log of replies.
 pub(crate) const KEY_BYTES: usize = 40;
 

@@ -55,10 +55,10 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use steadfast_xdr::Writer;
 
-use crate::host::ReplySink;
 use crate::peer::Origin;
+use crate::reply::ReplySink;
 
-pub(crate) use key::{CallKey, KEY_BYTES, digest, digest_of};
+pub(crate) use key::{CREDENTIAL_AT, CallKey, KEY_BYTES, digest, digest_of};
 use key::{SHARDS, XID_LANES};
 use log::Log;
 

@@ -16,11 +16,12 @@
 //! | rest | results of the operations behind SEQUENCE |
 
 use steadfast_shares::ShareId;
-use steadfast_state::{StateId, UNDER_WAY_BYTES};
+use steadfast_state::{Image, StateId, UNDER_WAY_BYTES};
 use steadfast_vfs::{HANDLE_BYTES_MAX, StorageHandle};
 use steadfast_wire::nfs4::Op4;
 
-use super::{Object, Place};
+use super::place::{Object, Place};
+use crate::call_mark::{Named, Request, named, request};
 use crate::pseudo::NodeKey;
 
 const NOT_KEPT: usize = u32::MAX as usize;
@@ -36,15 +37,15 @@ const STORED: u8 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnderWay<'a> {
     /// Operations that have ended.
-    pub(super) done: u32,
+    pub(crate) done: u32,
     /// Where the next one begins, in bytes from the first.
-    pub(super) at: usize,
-    pub(super) current: Place,
-    pub(super) saved: Place,
+    pub(crate) at: usize,
+    pub(crate) current: Place,
+    pub(crate) saved: Place,
     /// What the next operation is to tell behind its status; empty if it has not begun.
-    pub(super) told: &'a [u8],
+    pub(crate) told: &'a [u8],
     /// Results of the operations behind SEQUENCE.
-    pub(super) results: &'a [u8],
+    pub(crate) results: &'a [u8],
 }
 
 /// What an OPEN is to tell that is granted and has something else to do.
@@ -67,7 +68,7 @@ pub(crate) struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    pub(super) fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         let mut to = Vec::with_capacity(self.result.len() + 160);
         if let Some((added, file)) = self.granted {
             to.extend_from_slice(&0_u32.to_le_bytes());
@@ -98,7 +99,7 @@ impl<'a> Told<'a> {
 }
 
 /// Whether an operation has the same result if it is executed again after what follows it.
-pub(super) fn is_told_alike(operation: Op4) -> bool {
+pub(crate) fn is_told_alike(operation: Op4) -> bool {
     matches!(
         operation,
         Op4::Sequence
@@ -112,7 +113,7 @@ pub(super) fn is_told_alike(operation: Op4) -> bool {
 }
 
 /// Whether an operation changes a file system.
-pub(super) fn changes_storage(operation: Op4) -> bool {
+pub(crate) fn changes_storage(operation: Op4) -> bool {
     has_mark(operation)
         || matches!(
             operation,
@@ -128,27 +129,27 @@ pub(super) fn changes_storage(operation: Op4) -> bool {
 }
 
 /// Whether it is written down that an operation begins: executed again it would fail by what it did.
-pub(super) fn has_mark(operation: Op4) -> bool {
+pub(crate) fn has_mark(operation: Op4) -> bool {
     matches!(operation, Op4::Create | Op4::Open | Op4::Remove | Op4::Rename | Op4::Link)
 }
 
 impl<'a> UnderWay<'a> {
     /// Of a run whose results were too long: it does not go on.
-    pub(super) fn without_results(self) -> Self {
+    pub(crate) fn without_results(self) -> Self {
         Self { at: NOT_KEPT, told: &[], results: &[], ..self }
     }
 
     /// Whether its results were kept.
-    pub(super) fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.at != NOT_KEPT
     }
 
     /// Whether a run had come beyond an operation, or does not go on, by the bytes that say so.
-    pub(crate) fn is_behind(bytes: &'a [u8], operation: u32) -> bool {
+    fn is_behind(bytes: &'a [u8], operation: u32) -> bool {
         Self::decode(bytes).is_some_and(|known| known.done > operation || !known.is_kept())
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(self.results.len() + self.told.len() + 160);
         to.extend_from_slice(&self.done.to_le_bytes());
         to.extend_from_slice(&(self.at as u32).to_le_bytes());
@@ -161,7 +162,7 @@ impl<'a> UnderWay<'a> {
     }
 
     /// Takes it from any bytes; `None` if it is not there.
-    pub(super) fn decode(mut bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn decode(mut bytes: &'a [u8]) -> Option<Self> {
         let from = &mut bytes;
         let (done, at) = (u32::from_le_bytes(take(from)?), u32::from_le_bytes(take(from)?));
         let (current, saved) = (take_place(from)?, take_place(from)?);
@@ -169,6 +170,18 @@ impl<'a> UnderWay<'a> {
         let (told, results) = from.split_at_checked(length)?;
         Some(Self { done, at: at as usize, current, saved, told, results })
     }
+}
+
+/// Whether nothing is known of the end of the operation that a mark's name is of; what is known of calls of
+/// sessions is in the image of the state.
+pub fn may_be_under_way(name: &[u8], image: Option<&Image>) -> bool {
+    let Some(Named::Operation { call, operation }) = named(name) else { return true };
+    let Some(Request { session, slot, sequence, digest }) = request(call) else { return true };
+    image.is_some_and(|image| {
+        let has_ended = |done| UnderWay::is_behind(done, operation);
+        image.may_be_under_way(&session, slot, sequence)
+            && !image.done_of(&session, slot, (sequence, digest)).is_some_and(has_ended)
+    })
 }
 
 fn put_place(to: &mut Vec<u8>, place: &Place) {

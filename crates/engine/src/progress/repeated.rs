@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use steadfast_state::SessionId;
 use steadfast_xdr::Writer;
 
-use crate::host::ReplySink;
+use crate::reply::ReplySink;
 
 /// Repetitions that wait at the most. More than that no honest clients send: the oldest goes, and
 /// its client asks again.
@@ -22,17 +22,17 @@ pub(crate) struct Repeated {
 }
 
 /// One of them.
-pub(super) struct Waiting {
-    pub(super) session: SessionId,
-    pub(super) slot: u32,
-    pub(super) xid: u32,
-    pub(super) connection: u64,
-    pub(super) sink: Box<dyn ReplySink>,
+pub(crate) struct Waiting {
+    pub(crate) session: SessionId,
+    pub(crate) slot: u32,
+    pub(crate) xid: u32,
+    pub(crate) connection: u64,
+    pub(crate) sink: Box<dyn ReplySink>,
 }
 
 impl Repeated {
     /// Keeps a repetition until the request ends. A former one by the same connection goes.
-    pub(super) fn keep(&self, waiting: Waiting) {
+    pub(crate) fn keep(&self, waiting: Waiting) {
         let mut all = self.waiting.lock();
         let is_same = |other: &Waiting| {
             (other.session, other.slot, other.connection)
@@ -47,7 +47,7 @@ impl Repeated {
     }
 
     /// Takes out those that wait for the request of a slot.
-    pub(super) fn take(&self, session: &SessionId, slot: u32) -> Vec<Waiting> {
+    pub(crate) fn take(&self, session: &SessionId, slot: u32) -> Vec<Waiting> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }

@@ -3,19 +3,14 @@
 use std::collections::VecDeque;
 
 use steadfast_state::SlotInUse;
-use steadfast_vfs::FsError;
 use steadfast_wire::nfs4::{Bitmap4, Op4};
 use steadfast_xdr::{Encode, Writer};
 
-use super::granted::Grants;
+use super::grants::Grants;
 use super::repeated::Repeated;
-use super::reply::{ResultPlace, set, word};
-use crate::nfs4::status;
-use crate::shared::Shared;
-use crate::verdict::Awaited;
-
-/// Bytes of an operation's number and status.
-const OP_HEAD_BYTES: usize = 8;
+use super::result_place::{OP_HEAD_BYTES, ResultPlace, set, word};
+use crate::Shared;
+use crate::promises::Awaited;
 
 /// A COMPOUND whose result is made, and goes out when what it promises is stable.
 #[derive(Debug)]
@@ -44,18 +39,17 @@ pub(crate) struct EndedRun {
 
 /// Where an operation's result is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OpPlace {
+pub(crate) struct OpPlace {
     /// How many came before it.
-    pub(super) index: u32,
+    pub(crate) index: u32,
     /// Where it begins, in bytes from the first result.
-    pub(super) at: usize,
+    pub(crate) at: usize,
 }
 
 impl EndedRun {
-    /// Makes a result for success one for failure: what was promised first could not be made stable.
-    pub(crate) fn fail(&mut self, result: &mut Vec<u8>, error: FsError) {
+    /// Makes a result for success one for failure with this status: what was promised first could not be made stable.
+    pub(crate) fn fail(&mut self, result: &mut Vec<u8>, status: u32) {
         let place = ResultPlace::in_result(result);
-        let status = status::number(error);
         let Some(OpPlace { index, at }) = self.first_promise else { return };
         self.failed = Some((index, status));
         let at = place.operations_at() + at;
@@ -108,7 +102,7 @@ impl EndedRun {
 }
 
 /// Appends what follows the status of an operation that failed, if anything does.
-pub(super) fn append_failure(number: u32, result: &mut Vec<u8>) {
+pub(crate) fn append_failure(number: u32, result: &mut Vec<u8>) {
     if number == Op4::SetAttr as u32 {
         // What was set: nothing.
         Bitmap4::EMPTY.encode(&mut Writer::new(result));
