@@ -1,11 +1,12 @@
-//! Checks of form: formatting, lints, who may depend on whom, what sources may contain, licences,
-//! documentation.
+//! Checks of form: formatting, lints, who may depend on whom and whether ARCHITECTURE.md says so, what sources may
+//! contain, circles of modules, licences, documentation.
 
 mod circles;
 mod dependencies;
 mod licences;
 mod shape;
 mod sources;
+mod table;
 
 use std::path::Path;
 use std::process::Command;
@@ -54,6 +55,7 @@ pub(crate) fn rules() -> Result<()> {
     let root = root()?;
     let metadata = metadata(root)?;
     let mut faults = dependencies::faults(&metadata)?;
+    faults.extend(table::faults(root, &metadata)?);
     faults.extend(sources::faults(root)?);
     faults.extend(licences::faults(&metadata)?);
     faults.extend(shape::faults(root)?);

@@ -23,8 +23,8 @@ pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 const TRY_LATER: Duration = Duration::from_millis(20);
 /// File data longer than this is sent from the pattern itself instead of being copied.
 const COPY_BYTES_MAX: usize = 8 << 10;
-/// Deepest directory that is removed.
-const DEPTH_MAX: usize = 16;
+/// Deepest directory that is removed: one that a load makes must not be deeper, or it stays with an error.
+const TREE_DEPTH_MAX: usize = 64;
 /// Most bytes of a listing.
 const LISTING_BYTES: u32 = 32 << 10;
 /// Most names of a directory that is removed.
@@ -296,8 +296,10 @@ fn empty(
     directory: &FileHandle,
     depth: usize,
 ) -> Result<(), BenchError> {
-    if depth > DEPTH_MAX {
-        return Err(BenchError::broken("readdirplus", "directories nested without end"));
+    if depth > TREE_DEPTH_MAX {
+        let what =
+            format!("directories nested deeper than {TREE_DEPTH_MAX} stay: remove them by hand");
+        return Err(BenchError::broken("readdirplus", what));
     }
     let listing = || BenchError::client("listing a directory to be removed");
     let entries = list(client, directory).map_err(listing())?;

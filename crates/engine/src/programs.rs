@@ -1,5 +1,6 @@
-//! The table of programs: what this server answers to. Nobody else knows the number of a program
-//! that is served, or which versions of it.
+//! The table of programs: what this server answers to. No other part of the server knows the number of a program
+//! that is served, or which versions of it. What does not link the engine has lists of its own: `client`,
+//! `observe/src/capture/programs.rs`, `bench/src/storm/calls.rs` and `fuzz`.
 //!
 //! The procedures of all versions are numbered without gaps ([`OperationId`]), so that who counts
 //! calls needs an array and no map.

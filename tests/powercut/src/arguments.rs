@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::check::Fault;
+use crate::check::Broken;
 use crate::histories::Parts;
 use crate::server::Kind;
 use crate::storage::FileSystem;
@@ -20,7 +20,7 @@ const USAGE: &str = "options:
   --server NAME            steadfast or ganesha (steadfast)
   --kills N                kill -9 under load so many times, instead of power cuts
   --expect-loss            finding a broken promise is success, finding none a failure
-  --expect FAULT,...       the run ends when one of these is found, and fails if none is: names,
+  --expect BROKEN,...      the run ends when one of these is found, and fails if none is: names,
                            handles, data, attributes, replies, halves, starts, reverted, access
   --histories              lives of the server one after the other, with local processes, ACLs, calls
                            sent again, second crashes, and older disks put back; with --kills, too
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     pub(crate) server: Kind,
     pub(crate) kills: Option<usize>,
     pub(crate) expects_loss: bool,
-    pub(crate) expected: Vec<Fault>,
+    pub(crate) expected: Vec<Broken>,
     pub(crate) allows_halves: bool,
     pub(crate) is_replayed: bool,
     pub(crate) configuration: Option<PathBuf>,
@@ -109,8 +109,8 @@ impl Arguments {
                 "--kills" => arguments.kills = Some(number(value()?)?),
                 "--expect-loss" => arguments.expects_loss = true,
                 "--expect" => {
-                    let faults = value()?.split(',').map(str::parse);
-                    arguments.expected = faults.collect::<Result<_>>()?;
+                    let broken = value()?.split(',').map(str::parse);
+                    arguments.expected = broken.collect::<Result<_>>()?;
                 }
                 "--histories" => {
                     arguments.histories.get_or_insert(Parts::ALL);

@@ -23,7 +23,7 @@
 //! file's handle). The file system may have the change's times without the log having its record, and replay cannot
 //! tell that from a local process. What the file has is compared all the same.
 //!
-//! Whoever may do more with an object than its acknowledged mode and ACLs permit is a fault of its own.
+//! Whoever may do more with an object than its acknowledged mode and ACLs permit breaks a promise of its own.
 
 mod findings;
 
@@ -44,7 +44,7 @@ use crate::operation::{Action, Change, Done, How, Name, Number, Outcome, Place, 
 use crate::state::{Kind, Object, Removed, State};
 use crate::workload::Operation;
 
-pub(crate) use findings::{Fault, Findings, Violation};
+pub(crate) use findings::{Broken, Findings, Violation};
 
 /// Calls under way at one time.
 const BATCH: usize = 64;
@@ -147,7 +147,7 @@ impl<'a, T: Ask> Check<'a, T> {
     pub(crate) fn run(mut self, mut state: State, root: &FileHandle) -> Result<(Findings, State)> {
         let known = state.objects.get(&ROOT).and_then(|object| object.handle.as_ref());
         if known != Some(root) {
-            self.fault(Fault::Handle, None, "the root's handle is another".to_owned());
+            self.note_broken(Broken::Handle, None, "the root's handle is another".to_owned());
         }
         let mut seen = self.list(&state)?;
         if self.has_histories {
@@ -184,18 +184,19 @@ impl<'a, T: Ask> Check<'a, T> {
         Ok((self.findings, state))
     }
 
-    fn fault(&mut self, fault: Fault, operation: Option<Number>, text: String) {
+    fn note_broken(&mut self, broken: Broken, operation: Option<Number>, text: String) {
         let action = operation.and_then(|number| self.operations.get(number as usize));
-        let is_kept = matches!(fault, Fault::Half | Fault::Start | Fault::Access | Fault::Reply);
+        let is_kept =
+            matches!(broken, Broken::Half | Broken::Start | Broken::Access | Broken::Reply);
         let is_local = action.is_some_and(|known| known.action.is_local());
-        let fault = if is_local && !is_kept { Fault::Reverted } else { fault };
+        let broken = if is_local && !is_kept { Broken::Reverted } else { broken };
         let text = match action {
             Some(known) => format!("{}: {text}", known.action),
             None => text,
         };
         let object = self.compared;
         self.findings.violations.push(Violation {
-            fault,
+            broken,
             operation,
             object,
             paths: Vec::new(),
@@ -204,9 +205,9 @@ impl<'a, T: Ask> Check<'a, T> {
     }
 
     /// The same of what an operation under way may have left half done, losing nothing of others.
-    fn fault_or_half(&mut self, fault: Fault, operation: Option<Number>, text: String) {
+    fn note_broken_or_half(&mut self, broken: Broken, operation: Option<Number>, text: String) {
         let is_half = operation.is_some_and(|number| self.under_way.contains(&number));
-        self.fault(if is_half { Fault::Half } else { fault }, operation, text);
+        self.note_broken(if is_half { Broken::Half } else { broken }, operation, text);
     }
 
     /// The replies to calls.
@@ -358,8 +359,8 @@ impl<'a, T: Ask> Check<'a, T> {
                 }
             }
         } else if !is_old {
-            self.fault(
-                Fault::Half,
+            self.note_broken(
+                Broken::Half,
                 Some(number),
                 format!("neither done nor not done: {}", told(&attributes)),
             );
@@ -393,8 +394,8 @@ impl<'a, T: Ask> Check<'a, T> {
                 let known = state.objects.get(object);
                 self.compared = Some(*object);
                 match entries.get(name) {
-                    None => self.fault(
-                        Fault::Name,
+                    None => self.note_broken(
+                        Broken::Name,
                         last,
                         format!("the name {} of #{object} is not listed", shown(name)),
                     ),
@@ -404,8 +405,8 @@ impl<'a, T: Ask> Check<'a, T> {
                             && handle.is_some()
                             && entry.handle.as_ref() != handle
                         {
-                            self.fault(
-                                Fault::Name,
+                            self.note_broken(
+                                Broken::Name,
                                 last,
                                 format!(
                                     "{} is listed with another handle than #{object}'s",
@@ -439,8 +440,8 @@ impl<'a, T: Ask> Check<'a, T> {
                     continue;
                 }
                 let last = place.and_then(|place| state.last.get(&place).copied());
-                self.fault_or_half(
-                    Fault::Name,
+                self.note_broken_or_half(
+                    Broken::Name,
                     last,
                     format!("{} is there, and should not be", shown(name)),
                 );
@@ -466,12 +467,12 @@ impl<'a, T: Ask> Check<'a, T> {
                     let handle = state.objects.get(&object).and_then(|known| known.handle.clone());
                     if handle.is_some_and(|handle| handle != found.handle) {
                         let text = format!("{} is not #{object} any more", shown(&name));
-                        self.fault(Fault::Name, last, text);
+                        self.note_broken(Broken::Name, last, text);
                     }
                 }
                 Err(error) => {
                     let text = format!("LOOKUP of {} for #{object}: {error}", shown(&name));
-                    self.fault(Fault::Name, last, text);
+                    self.note_broken(Broken::Name, last, text);
                 }
             }
         }
@@ -519,7 +520,7 @@ impl<'a, T: Ask> Check<'a, T> {
                 }
                 Err(_) if object.is_loose => {}
                 Err(error) => {
-                    self.fault(Fault::Handle, Some(number), format!("its object: {error}"));
+                    self.note_broken(Broken::Handle, Some(number), format!("its object: {error}"));
                 }
             }
         }
@@ -532,18 +533,18 @@ impl<'a, T: Ask> Check<'a, T> {
         let mut wrong: Vec<String> = Vec::new();
         if seen.file_type != object.kind.file_type() {
             let text = format!("#{number} is a {:?} now", seen.file_type);
-            return self.fault(Fault::Handle, Some(number), text);
+            return self.note_broken(Broken::Handle, Some(number), text);
         }
         if object.fileid.is_some_and(|fileid| fileid != seen.fileid) {
             let text = format!("#{number} has another fileid");
-            self.fault(Fault::Handle, Some(number), text);
+            self.note_broken(Broken::Handle, Some(number), text);
         }
         let is_known = !object.has_loose_attributes;
         let widened = object.mode.filter(|wanted| seen.mode & !wanted & 0o777 != 0);
         let widened = widened.filter(|_| self.has_histories && is_known);
         if let Some(wanted) = widened {
             let text = format!("#{number}: mode {:o} permits more than {wanted:o}", seen.mode);
-            self.fault(Fault::Access, Some(object.last.attributes), text);
+            self.note_broken(Broken::Access, Some(object.last.attributes), text);
         }
         let mut compare = |what: &str, wanted: Option<u32>, seen: u32, is_octal: bool| {
             if let Some(wanted) = wanted.filter(|wanted| is_known && *wanted != seen) {
@@ -566,22 +567,22 @@ impl<'a, T: Ask> Check<'a, T> {
         }
         if !wrong.is_empty() {
             let text = format!("#{number}: {}", wrong.join(", "));
-            self.fault_or_half(Fault::Attribute, Some(object.last.attributes), text);
+            self.note_broken_or_half(Broken::Attribute, Some(object.last.attributes), text);
         }
         // File systems count a directory's links in different ways.
         let has_links = object.kind != Kind::Directory && !object.is_loose;
         if has_links && object.links != seen.nlink {
             let text = format!("#{number}: links {} instead of {}", seen.nlink, object.links);
-            self.fault_or_half(Fault::Attribute, Some(object.last.links), text);
+            self.note_broken_or_half(Broken::Attribute, Some(object.last.links), text);
         }
         if let Kind::File(content) = &object.kind
             && !content.may_have_size(seen.size)
         {
             let text = format!("#{number}: {}", content.size_fault(seen.size));
             if content.is_halfway(seen.size) {
-                self.fault(Fault::Half, Some(object.last.data), text);
+                self.note_broken(Broken::Half, Some(object.last.data), text);
             } else {
-                self.fault_or_half(Fault::Data, Some(object.last.data), text);
+                self.note_broken_or_half(Broken::Data, Some(object.last.data), text);
             }
         }
         let told = object.mtime_told.filter(|_| !self.loose.contains(&number));
@@ -647,7 +648,7 @@ impl<'a, T: Ask> Check<'a, T> {
             };
             self.compared = Some(*number);
             if let Some(fault) = fault {
-                self.fault_or_half(Fault::Data, Some(object.last.data), fault);
+                self.note_broken_or_half(Broken::Data, Some(object.last.data), fault);
             }
         }
         Ok(seen)
@@ -676,7 +677,7 @@ impl<'a, T: Ask> Check<'a, T> {
             if let Some(fault) = acl::fault(object.mode, acl, object.default_acl, &seen) {
                 let text = format!("#{number}: {fault}");
                 self.compared = Some(number);
-                self.fault(Fault::Access, Some(object.last.attributes), text);
+                self.note_broken(Broken::Access, Some(object.last.attributes), text);
             }
         }
         self.compared = None;
@@ -699,7 +700,7 @@ impl<'a, T: Ask> Check<'a, T> {
                         removed.object
                     );
                     self.compared = Some(removed.object);
-                    self.fault(Fault::Handle, Some(removed.by), text);
+                    self.note_broken(Broken::Handle, Some(removed.by), text);
                 }
             }
         }
@@ -739,7 +740,7 @@ pub(crate) fn replay(
         findings.replies += 1;
         if reply.message != operation.reply {
             findings.violations.push(Violation {
-                fault: Fault::Reply,
+                broken: Broken::Reply,
                 operation: Some(*number),
                 object: None,
                 paths: Vec::new(),

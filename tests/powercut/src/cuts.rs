@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::check::{Check, Fault, Findings, Violation, replay};
+use crate::check::{Broken, Check, Findings, Violation, replay};
 use crate::crash::Survival;
 use crate::histories::require_reported;
 use crate::random::Random;
@@ -33,7 +33,7 @@ pub(crate) struct Cuts {
     /// Whether replies have to be remembered.
     pub(crate) is_replayed: bool,
     /// Faults of which the first ends the run.
-    pub(crate) expected: Vec<Fault>,
+    pub(crate) expected: Vec<Broken>,
     /// Where crash states that break a promise are kept.
     pub(crate) keep: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ pub(crate) fn run(
         places.start_machine(shape.seed, index + 1, Began::Now)?;
         let findings = examine(cuts, shape, places, setup, &recording, &moment, tally);
         let findings = findings.unwrap_or_else(|error| Findings {
-            violations: vec![Violation::of(Fault::Start, format!("{error:#}"))],
+            violations: vec![Violation::of(Broken::Start, format!("{error:#}"))],
             ..Findings::default()
         });
         tally.add(survival, &findings, moment.unflushed());

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::check::{Fault, Findings, Violation, hexadecimal};
+use crate::check::{Broken, Findings, Violation, hexadecimal};
 use crate::operation::{Action, Number, Outcome, Place};
 use crate::recording::{Places, Shape};
 use crate::report::Tally;
@@ -105,7 +105,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) parts: Parts,
     /// Faults of which the first ends the run.
-    pub(crate) expected: &'a [Fault],
+    pub(crate) expected: &'a [Broken],
     /// Where the traces of broken promises are kept.
     pub(crate) keep: Option<PathBuf>,
 }
@@ -192,7 +192,7 @@ fn concerned(findings: &Findings, operations: &[Operation]) -> Vec<String> {
 /// A server, or a file system, that does not start.
 fn not_started(error: &anyhow::Error) -> Findings {
     let text = format!("{error:#}");
-    Findings { violations: vec![Violation::of(Fault::Start, text)], ..Findings::default() }
+    Findings { violations: vec![Violation::of(Broken::Start, text)], ..Findings::default() }
 }
 
 /// What the server's log has wherever it tells that something is kept.
@@ -202,7 +202,7 @@ const ASIDE_TOLD: &str = ".steadfast-replay-";
 pub(crate) fn require_reported(findings: &mut Findings, said: &str) {
     if !findings.asides.is_empty() && !said.contains(ASIDE_TOLD) {
         let text = format!("{} names were kept aside without a report", findings.asides.len());
-        findings.violations.push(Violation::of(Fault::Reverted, text));
+        findings.violations.push(Violation::of(Broken::Reverted, text));
     }
 }
 
@@ -232,7 +232,7 @@ fn excuse(findings: &mut Findings, operations: &[Operation], state: &State, said
                 told.iter().filter_map(|line| kept_for(line)).any(|key| handle.ends_with(key))
             });
         }
-        let is_local = violation.fault == Fault::Reverted
+        let is_local = violation.broken == Broken::Reverted
             || violation.object.is_some_and(|object| is_changed_locally(operations, object));
         is_local && (is_kept || places.into_iter().any(|place| names_it(&text(place))))
     };

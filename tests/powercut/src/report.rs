@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::check::{Fault, Findings};
+use crate::check::{Broken, Findings};
 use crate::crash::Survival;
 
 /// Violations that are told again at the end, of one file system.
@@ -29,7 +29,7 @@ pub(crate) struct Tally {
     /// Second crashes after which the file system could not be mounted: XFS, of which the first mounting was cut
     /// off in the middle of a block, takes the half for the whole.
     pub(crate) not_mounted: usize,
-    pub(crate) violations: BTreeMap<Fault, usize>,
+    pub(crate) violations: BTreeMap<Broken, usize>,
     /// The first of them in words: for who has no more than the end of the output.
     pub(crate) examples: Vec<String>,
     pub(crate) surprises: usize,
@@ -84,21 +84,21 @@ impl Tally {
         self.points_with_loss += usize::from(findings.has_loss());
         self.points_with_halves += usize::from(findings.has_halves());
         for violation in &findings.violations {
-            *self.violations.entry(violation.fault).or_default() += 1;
+            *self.violations.entry(violation.broken).or_default() += 1;
             if self.examples.len() < EXAMPLES_MAX {
                 self.examples.push(format!("{}, point {}: {violation}", self.name, self.points));
             }
         }
     }
 
-    /// Whether one of these faults was found.
-    pub(crate) fn has_any(&self, faults: &[Fault]) -> bool {
-        faults.iter().any(|fault| self.violations.contains_key(fault))
+    /// Whether one of these was found.
+    pub(crate) fn has_any(&self, these: &[Broken]) -> bool {
+        these.iter().any(|broken| self.violations.contains_key(broken))
     }
 
     fn json(&self) -> Value {
         let violations: BTreeMap<&str, usize> =
-            self.violations.iter().map(|(fault, count)| (fault.name(), *count)).collect();
+            self.violations.iter().map(|(broken, count)| (broken.name(), *count)).collect();
         json!({
             "file_system": self.name,
             "runs": self.runs,
@@ -153,8 +153,8 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
     )];
     for tally in tallies {
         let unexpected = (tally.surprises > 0).then_some(("unexpected replies", tally.surprises));
-        let found: Vec<String> = (Fault::ALL.iter())
-            .filter_map(|fault| Some((fault.name(), *tally.violations.get(fault)?)))
+        let found: Vec<String> = (Broken::ALL.iter())
+            .filter_map(|broken| Some((broken.name(), *tally.violations.get(broken)?)))
             .chain(unexpected)
             .map(|(name, count)| format!("{name} {count}"))
             .collect();

@@ -336,8 +336,6 @@ mod tests {
         let mut house = House::default();
         house.enter(&directory.join("lib.rs"), &directory, Vec::new()).expect("read");
         let graph = house.graph();
-        let name =
-            |file: &&Path| file.strip_prefix(&directory).expect("below").display().to_string();
         let found = circles(&graph)
             .iter()
             .map(|circle| circle.iter().map(|place| place.join("::")).collect())

@@ -1,4 +1,4 @@
-//! Which crate may need which: arrows point downwards only.
+//! Which crate may need which. `table.rs` checks that ARCHITECTURE.md shows it.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -80,7 +80,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("xtask", &["rig"]),
 ];
 
-/// Tests may need more, as long as the three bands stay apart.
+/// Tests may need more, as long as the bands stay apart.
 const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     // Itself, with what it has for the tests of others.
     ("access", &["access"]),
@@ -160,12 +160,22 @@ fn fault(
         let is_allowed = allowed.contains(&needed) || is_for_tests && for_tests.contains(&needed);
         return (!is_allowed).then(|| format!("{name} must not need {needed} (design: the house)"));
     }
-    let is_core = CORE.contains(&name);
-    (is_core && !is_for_tests && !CORE_MAY_NEED.contains(&needed))
+    (is_core(name) && !is_for_tests && !CORE_MAY_NEED.contains(&needed))
         .then(|| format!("{name} is a core crate and must not need {needed}"))
 }
 
-fn short(name: &str) -> &str {
+/// The crates of ours that one may need, but for its tests.
+pub(super) fn may_need(name: &str) -> &'static [&'static str] {
+    row(MAY_NEED, name).unwrap_or(&[])
+}
+
+/// Whether a crate does no I/O.
+pub(super) fn is_core(name: &str) -> bool {
+    CORE.contains(&name)
+}
+
+/// A package's name without what all of ours begin with.
+pub(super) fn short(name: &str) -> &str {
     name.strip_prefix(PREFIX).unwrap_or(name)
 }
 

@@ -16,13 +16,13 @@ const LEFT_OUT: [(&str, &str); 12] = [
     ("hide", "is not needed: it is so unless crossmnt is given"),
     ("no_acl", "is not taken over: ACLs are served where the file system has them"),
     ("acl", "is not needed: ACLs are served where the file system has them"),
-    ("no_pnfs", "is not needed: layouts are not served"),
-    ("pnfs", "is not taken over: layouts are not served"),
+    ("no_pnfs", "is not needed: layouts are never given"),
+    ("pnfs", "is not taken over: layouts are never given"),
     ("nordirplus", "is not taken over: READDIRPLUS is served"),
-    ("security_label", "is not taken over: labels are not served"),
-    ("auth_nlm", "is not taken over: locks over NLM are not served"),
-    ("no_auth_nlm", "is not taken over: locks over NLM are not served"),
-    ("insecure_locks", "is not taken over: locks over NLM are not served"),
+    ("security_label", "is not taken over: there are no security labels"),
+    ("auth_nlm", "is not needed: locks are always for users who may access the file"),
+    ("no_auth_nlm", "is not taken over: locks are for users who may access the file only"),
+    ("insecure_locks", "is not taken over: locks are for users who may access the file only"),
 ];
 
 /// Options that ask for what happens here anyway. `xprtsec` is known since nfs-utils 2.6.3.

@@ -119,8 +119,7 @@ fn mistakes_are_told_by_name_line_and_column() {
     assert_eq!(
         mistakes,
         [
-            "exports:2:9: the option \"refer=/x@y\" is not served: referrals belong to NFSv4, \
-             which is not served yet",
+            "exports:2:9: the option \"refer=/x@y\" is not served: this server gives no referrals",
             "exports:3:4: \"gss/krb5\" as a client is not understood: write sec=krb5 for the \
              clients that are meant",
             "exports:3:19: Kerberos is not served yet: give sec=sys or sec=none too",

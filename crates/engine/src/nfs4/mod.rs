@@ -130,7 +130,7 @@ static OPERATIONS: [OpRow; CompoundOperation::COUNT - 1] = [
     OpRow::of::<client::CreateSession>().only_in(Versions::FROM_1),
     OpRow::of::<client::DestroySession>().only_in(Versions::FROM_1),
     OpRow::of::<stateids::FreeStateId>().only_in(Versions::FROM_1),
-    OpRow::refused(Op4::GetDirDelegation, "GET_DIR_DELEGATION", no_directory_delegation)
+    OpRow::refused(Op4::GetDirDelegation, "GET_DIR_DELEGATION", not_supported)
         .only_in(Versions::FROM_1),
     OpRow::refused(Op4::GetDeviceInfo, "GETDEVICEINFO", not_supported).only_in(Versions::FROM_1),
     OpRow::refused(Op4::GetDeviceList, "GETDEVICELIST", not_supported).only_in(Versions::FROM_1),
@@ -166,14 +166,6 @@ static OPERATIONS: [OpRow; CompoundOperation::COUNT - 1] = [
 type Refused = Result<(), NfsStat4>;
 
 fn not_supported(_: &mut Run<'_, '_>, _: &mut Reader<'_>, _: &mut ReplyBuffer) -> Refused {
-    Err(NfsStat4::NotSupp)
-}
-
-fn no_directory_delegation(
-    _: &mut Run<'_, '_>,
-    _: &mut Reader<'_>,
-    _: &mut ReplyBuffer,
-) -> Refused {
     Err(NfsStat4::NotSupp)
 }
 

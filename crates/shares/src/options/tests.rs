@@ -1,6 +1,8 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
-use super::ShareOptions;
+use super::{ALWAYS_SO, ShareOptions, WORDS};
 use crate::rights::{Flavors, Rights, Squash};
 
 fn all(words: &[&str]) -> ShareOptions {
@@ -124,6 +126,21 @@ fn what_is_not_served_is_explained() {
     assert!(mistake(&["fsid=0"]).1.contains("id = NUMBER"));
     let (_, errors) = ShareOptions::default().with(&["rot_squash"]);
     assert_eq!(errors[0].1.suggestion.as_deref(), Some("root_squash"));
+}
+
+#[test]
+fn the_documentation_has_each_word_and_no_other() {
+    let document = include_str!("../../../../docs/shares.md");
+    let table = document.split("\n### Options\n").nth(1).expect("the chapter");
+    let table = table.split("\n### ").next().expect("its end");
+    let cells = table.lines().filter(|line| line.starts_with("| `"));
+    let cells = cells.filter_map(|line| line.split(" | ").next());
+    let words = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let documented: BTreeSet<String> = words
+        .map(|word| word.split_once('=').map_or(word.to_owned(), |(name, _)| format!("{name}=")))
+        .collect();
+    let known = WORDS.into_iter().chain(ALWAYS_SO).map(str::to_owned);
+    assert_eq!(documented, known.collect::<BTreeSet<_>>());
 }
 
 #[test]

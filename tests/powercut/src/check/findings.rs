@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 
 use crate::operation::{Number, ROOT};
 
-/// What is broken.
+/// What does not hold any more of what was promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fault {
+pub(crate) enum Broken {
     /// A name that was acknowledged is not there, or one removed is there again, or another object
     /// is behind it.
     Name,
@@ -33,7 +33,7 @@ pub(crate) enum Fault {
     Access,
 }
 
-impl Fault {
+impl Broken {
     pub(crate) const ALL: [Self; 9] = [
         Self::Name,
         Self::Handle,
@@ -61,14 +61,14 @@ impl Fault {
     }
 }
 
-impl FromStr for Fault {
+impl FromStr for Broken {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let known = Self::ALL.into_iter().find(|fault| fault.name() == text);
+        let known = Self::ALL.into_iter().find(|broken| broken.name() == text);
         known.with_context(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|fault| fault.name()).collect();
-            format!("no fault {text:?}: {}", names.join(", "))
+            let names: Vec<_> = Self::ALL.iter().map(|broken| broken.name()).collect();
+            format!("{text:?} is nothing that can be broken; there are {}", names.join(", "))
         })
     }
 }
@@ -76,7 +76,7 @@ impl FromStr for Fault {
 /// A broken promise.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
-    pub(crate) fault: Fault,
+    pub(crate) broken: Broken,
     /// The operation that was promised.
     pub(crate) operation: Option<Number>,
     /// The object that is not as was promised, if it is one.
@@ -89,16 +89,16 @@ pub(crate) struct Violation {
 
 impl Violation {
     /// One that is of no operation.
-    pub(crate) fn of(fault: Fault, text: String) -> Self {
-        Self { fault, operation: None, object: None, paths: Vec::new(), text }
+    pub(crate) fn of(broken: Broken, text: String) -> Self {
+        Self { broken, operation: None, object: None, paths: Vec::new(), text }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.operation {
-            Some(ROOT) | None => write!(formatter, "{}: {}", self.fault.name(), self.text),
-            Some(number) => write!(formatter, "{}: #{number} {}", self.fault.name(), self.text),
+            Some(ROOT) | None => write!(formatter, "{}: {}", self.broken.name(), self.text),
+            Some(number) => write!(formatter, "{}: #{number} {}", self.broken.name(), self.text),
         }?;
         for path in &self.paths {
             // Long names are long by this alone.
@@ -136,11 +136,11 @@ pub(crate) struct Findings {
 impl Findings {
     /// Whether something acknowledged is not there.
     pub(crate) fn has_loss(&self) -> bool {
-        self.violations.iter().any(|violation| violation.fault != Fault::Half)
+        self.violations.iter().any(|violation| violation.broken != Broken::Half)
     }
 
     /// Whether something unacknowledged is there by halves.
     pub(crate) fn has_halves(&self) -> bool {
-        self.violations.iter().any(|violation| violation.fault == Fault::Half)
+        self.violations.iter().any(|violation| violation.broken == Broken::Half)
     }
 }

@@ -206,18 +206,18 @@ fn state(actions: &[Action]) -> State {
 }
 
 /// What is found when a server has `there` after what was acknowledged, with one more under way.
-fn found(there: State, under_way: Option<Action>) -> Vec<Fault> {
+fn found(there: State, under_way: Option<Action>) -> Vec<Broken> {
     let promised = state(&history());
     let findings = check(promised, Model(there, vec![]), under_way, |check| check);
-    faults(findings)
+    broken(findings)
 }
 
-fn faults(findings: Findings) -> Vec<Fault> {
-    let mut faults: Vec<Fault> =
-        findings.violations.into_iter().map(|violation| violation.fault).collect();
-    faults.sort_unstable();
-    faults.dedup();
-    faults
+fn broken(findings: Findings) -> Vec<Broken> {
+    let mut broken: Vec<Broken> =
+        findings.violations.into_iter().map(|violation| violation.broken).collect();
+    broken.sort_unstable();
+    broken.dedup();
+    broken
 }
 
 fn check(
@@ -255,7 +255,7 @@ fn checked(
 }
 
 /// The same with a change of the truth.
-fn lie(change: impl FnOnce(&mut State)) -> Vec<Fault> {
+fn lie(change: impl FnOnce(&mut State)) -> Vec<Broken> {
     let mut there = state(&history());
     change(&mut there);
     found(there, None)
@@ -272,7 +272,7 @@ fn the_truth_is_no_violation() {
 
 #[test]
 fn lost_and_changed_names_are_found() {
-    use Fault::{Attribute, Handle, Name as Names};
+    use Broken::{Attribute, Handle, Name as Names};
     assert_eq!(
         lie(|there| {
             there.names.remove(&place(0, 1));
@@ -306,7 +306,7 @@ fn lost_and_changed_names_are_found() {
 
 #[test]
 fn changed_handles_objects_and_attributes_are_found() {
-    use Fault::{Attribute, Data, Handle, Name as Names};
+    use Broken::{Attribute, Data, Handle, Name as Names};
     assert_eq!(lie(|there| object(there, 3).handle = Some(handle(77))), [Names, Handle]);
     assert_eq!(lie(|there| object(there, 3).kind = Kind::Fifo), [Handle, Data]);
     assert_eq!(lie(|there| object(there, 1).mode = Some(0o600)), [Attribute]);
@@ -326,7 +326,7 @@ fn a_list_that_was_being_set_is_not_known_afterwards() {
         let set = Action::Setacl { object: 0, acl: None, is_default };
         let (findings, mut known) =
             checked(promised, Model(there, vec![]), Some(set), |check| check);
-        assert_eq!(faults(findings), []);
+        assert_eq!(broken(findings), []);
         let of = object(&mut known, 0);
         let (is_set, other) =
             if is_default { (of.default_acl, of.acl) } else { (of.acl, of.default_acl) };
@@ -343,14 +343,14 @@ fn changed_data_is_found() {
             content.write(offset, data, true);
         }
     };
-    assert_eq!(lie(write(70_000, &[0])), [Fault::Data], "in the second READ");
-    assert_eq!(lie(write(100_000, &[9])), [Fault::Data], "longer");
-    assert_eq!(lie(|there| object(there, 3).kind = Kind::Symlink(4)), [Fault::Data]);
+    assert_eq!(lie(write(70_000, &[0])), [Broken::Data], "in the second READ");
+    assert_eq!(lie(write(100_000, &[9])), [Broken::Data], "longer");
+    assert_eq!(lie(|there| object(there, 3).kind = Kind::Symlink(4)), [Broken::Data]);
     let shorter = |there: &mut State| {
         let Kind::File(content) = &mut object(there, 1).kind else { panic!("a file") };
         content.truncate(99_999);
     };
-    assert_eq!(lie(shorter), [Fault::Data]);
+    assert_eq!(lie(shorter), [Broken::Data]);
 }
 
 #[test]
@@ -368,11 +368,11 @@ fn what_is_under_way_is_whole_or_absent() {
     let both: fn(&mut State) = |there| {
         there.names.insert(place(0, 1), 1);
     };
-    assert_eq!(with(rename, both), (vec![], vec![], vec![Fault::Half]));
+    assert_eq!(with(rename, both), (vec![], vec![], vec![Broken::Half]));
     let neither: fn(&mut State) = |there| {
         there.names.remove(&place(ROOT, 7));
     };
-    assert_eq!(with(rename, neither).2, [Fault::Name]);
+    assert_eq!(with(rename, neither).2, [Broken::Name]);
     let seed = 8;
     let stable = StableHow::FileSync;
     let write = Action::Write { object: 1, offset: 10, seed, bytes: 100_000, stable };
@@ -387,12 +387,12 @@ fn what_is_under_way_is_whole_or_absent() {
         let Kind::File(content) = &mut object(there, 1).kind else { panic!("a file") };
         content.write(5, &[0], true);
     };
-    assert!(with(write, wrong).2.contains(&Fault::Data));
+    assert!(with(write, wrong).2.contains(&Broken::Data));
     let create = Action::Create { at: place(ROOT, 8), how: How::Guarded, mode: None, size: None };
     let changed: fn(&mut State) = |there| object(there, 10).handle = Some(handle(99));
     let (absent, whole, other) = with(create, changed);
     assert_eq!((absent, whole), (vec![], vec![]));
-    assert_eq!(other, [Fault::Name, Fault::Handle]);
+    assert_eq!(other, [Broken::Name, Broken::Handle]);
     // What has the name already keeps it.
     let refused = Action::Create { at: place(ROOT, 0), how: How::Guarded, mode: None, size: None };
     assert_eq!(found(state(&history()), Some(refused)), []);
@@ -448,16 +448,16 @@ fn what_is_kept_is_of_a_file_whose_data_was_on_its_way() {
         let findings = check(promised, there, under_way, with);
         let counted = (findings.asides.len(), findings.reported);
         assert_eq!(counted, if is_of_it { (1, 1) } else { (0, 0) }, "{under_way:?} {name}");
-        assert_eq!(faults(findings).is_empty(), is_of_it, "{under_way:?} {name}");
+        assert_eq!(broken(findings).is_empty(), is_of_it, "{under_way:?} {name}");
     }
     // Acknowledged, and not promised: its record need not be in the log.
     let mut promised = state(&history());
     let not_stable = Done { count: 300, ..Done::default() };
     promised.apply(9, &write(1, unstable), &not_stable);
     let there = Model(promised.clone(), vec![name(1).into_bytes()]);
-    assert_eq!(faults(check(promised.clone(), there, None, cut)), []);
+    assert_eq!(broken(check(promised.clone(), there, None, cut)), []);
     let committed = Action::Commit { object: 1, offset: 0, count: 0 };
     promised.apply(9, &committed, &Done::default());
     let there = Model(promised.clone(), vec![name(1).into_bytes()]);
-    assert_eq!(faults(check(promised, there, None, cut)), [Fault::Name]);
+    assert_eq!(broken(check(promised, there, None, cut)), [Broken::Name]);
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::check::{Fault, Findings, Violation};
+use crate::check::{Broken, Findings, Violation};
 use crate::operation::{Action, Number, Place};
 use crate::random::{Random, pattern};
 use crate::recording::Moment;
@@ -341,7 +341,7 @@ impl Gap {
             if let Err(what) = verdict {
                 let path = change.path.display();
                 let text = format!("{path}: what a local process made before the start {what}");
-                findings.violations.push(Violation::of(Fault::Reverted, text));
+                findings.violations.push(Violation::of(Broken::Reverted, text));
                 continue;
             }
             let before = findings.violations.len();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::check::{Check, Fault, Findings, Violation};
+use crate::check::{Broken, Check, Findings, Violation};
 use crate::operation::Number;
 use crate::random::Random;
 use crate::recording::make;
@@ -294,7 +294,7 @@ pub(super) fn unchanged(stage: &Stage<'_>) -> Findings {
             let text = format!(
                 "the server {what} {how}, and {count} objects are not as they were: {first}"
             );
-            findings.violations.push(Violation::of(Fault::Reverted, text));
+            findings.violations.push(Violation::of(Broken::Reverted, text));
         }
         Ok(findings)
     };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::check::{Check, Fault, Findings};
+use crate::check::{Broken, Check, Findings};
 use crate::crash::Survival;
 use crate::image::Image;
 use crate::random::Random;
@@ -304,7 +304,7 @@ fn started(
             // after the crash: what was acknowledged wins.
             let is_local = |object| is_changed_locally(&recording.operations, object);
             findings.violations.retain(|violation| {
-                violation.fault != Fault::Reverted && !violation.object.is_some_and(is_local)
+                violation.broken != Broken::Reverted && !violation.object.is_some_and(is_local)
             });
         }
         gap.judge(&share, &said, &recording.operations, &mut findings)?;

@@ -604,6 +604,17 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         warnings: vec![mistake.clone()],
         ..Plan::default()
     };
+    let rights = crate::explain::RightsTold {
+        read_only: true,
+        is_async: true,
+        squash: String::new(),
+        anonymous_uid: 1,
+        anonymous_gid: 1,
+        flavors: vec![String::new()],
+        needs_privileged_port: true,
+        looks_up_groups: true,
+    };
+    let identity = crate::explain::Identity { uid: 1, groups: None, is_squashed: true };
     let explanation = Explanation { source: text(), ..Explanation::default() };
     let document = crate::api::Document { comment: text(), ..<_>::default() };
     let error = ErrorBody { mistakes: vec![mistake.clone()], ..<_>::default() };
@@ -634,6 +645,8 @@ fn the_description_refers_to_what_is_there_and_has_every_field() {
         ("AcceptRequest", json!(AcceptRequest { paths: vec!["/a".to_owned()], all: true })),
         ("RollbackRequest", json!(RollbackRequest { to: Some(1) })),
         ("Explanation", json!(explanation)),
+        ("Rights", json!(rights)),
+        ("Identity", json!(identity)),
         ("LookUp", json!(look_up)),
         ("Slow", json!(SlowReport::default())),
         ("SlowCall", json!(crate::slow::SlowCall::default())),
