@@ -14,7 +14,7 @@ use crate::flusher::{Flusher, KnownFlushers, ParkedReply};
 use crate::framing::{RecordPlace, Records, Stash};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
-use crate::statistics::{Arrival, Client, Counters, Executed, Waited};
+use crate::statistics::{Answered, Arrival, Client, Counters, Waited};
 
 /// Where a batch came from.
 #[derive(Debug, Default)]
@@ -224,14 +224,6 @@ impl Batch {
     }
 }
 
-/// A call whose reply is in the outbox.
-#[derive(Debug)]
-pub(crate) struct Answered {
-    /// In its batch.
-    pub(crate) index: usize,
-    pub(crate) executed: Executed,
-}
-
 /// What calls of one batch left to be sent or parked.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -287,8 +279,8 @@ impl Outbox {
         if !self.answered.is_empty() {
             let (answered, sent_ns) = (&self.answered, shared.stamp_ns());
             let client = |index| batch.client(index);
-            let operations = &counters.operations;
-            operations.note_sent_together(batch.arrival, answered, sent_ns, client, shared);
+            let (operations, around) = (&counters.operations, shared.as_ref());
+            operations.note_sent_together(batch.arrival, answered, sent_ns, client, around);
             self.answered.clear();
         }
         let mut full = None;

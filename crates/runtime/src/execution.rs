@@ -11,7 +11,7 @@ use steadfast_engine::{
     CallFacts, CallHost, CallSubject, Complaint, Peer, PutOffCall, ReplyBuffer, StorageId, Verdict,
 };
 
-use crate::batch::{Answered, Batch, Origin, Outbox};
+use crate::batch::{Batch, Origin, Outbox};
 use crate::connection::Connection;
 use crate::datagram::ReplyAddress;
 use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplySender, ReplyTo, note_panic};
@@ -23,7 +23,7 @@ use crate::put_off;
 use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
-use crate::statistics::{Counters, Executed, Sampler, Spent, StageClock, Waited};
+use crate::statistics::{Answered, Counters, Executed, Sampler, Spent, StageClock, Waited};
 use crate::suspended::{Origin as SuspendedOrigin, SuspendedCall, Ticket};
 use crate::turns::Company;
 
@@ -529,7 +529,11 @@ impl Executor {
         };
         context.counters.operations.note_executed(&executed, record.len(), bytes_out);
         if executed.facts.is_repeat && matches!(verdict, Ok(Verdict::Silent)) {
-            context.counters.operations.note_unanswered_repeat(&executed, peer, &context.shared);
+            context.counters.operations.note_unanswered_repeat(
+                &executed,
+                peer,
+                &context.shared.top_room,
+            );
         }
         if let Some(complaint) = reply.complaint.take() {
             // Each has a bound of its own: none hides another.

@@ -45,11 +45,11 @@ mod worker;
 pub use flusher::{ParkedReply, ReplySender};
 pub use observer::Observer;
 pub use options::{ServerOptions, StartError};
-pub use reply_log::{LogActivity, ReplyLog, ServerLink};
+pub use reply_log::{ReplyLog, ServerLink};
 pub use server::Server;
 pub use service::Service;
 pub use statistics::{
-    CallStage, CallSurroundings, CompoundStatistics, Latencies, LatencyBucket, OperationStatistics,
-    RecordedCall, SlowCall, StageTimes, Statistics, TOP_FOCUS_MAX, TopOperation, TopRow, TopTable,
-    TopTables, TopWindow,
+    CallStage, CallSurroundings, CompoundStatistics, Latencies, LatencyBucket, LogActivity,
+    OperationStatistics, RecordedCall, SlowCall, StageTimes, Statistics, TOP_FOCUS_MAX,
+    TopOperation, TopRow, TopTable, TopTables, TopWindow,
 };
