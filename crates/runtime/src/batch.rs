@@ -166,6 +166,15 @@ impl Batch {
         self.put_off.as_ref()?.call.lock().take()
     }
 
+    /// Lets calls go that were kept, and that nobody will execute.
+    pub(crate) fn discard(&self, shared: &Shared) {
+        shared.waiting.stash_bytes.fetch_sub(self.kept_bytes(), Ordering::Relaxed);
+        if let Some(call) = self.take_put_off() {
+            // It came by other ways too, perhaps: who sent it there is told.
+            shared.service.refuse(call, &mut Vec::new());
+        }
+    }
+
     /// The index of a call that nobody has taken yet.
     pub(crate) fn take_next(&self) -> Option<usize> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -274,7 +283,7 @@ impl Outbox {
             connection.send(&mut self.stream, spare, now_ms);
         }
         if !self.datagrams.is_empty() {
-            self.datagrams.send(shared);
+            self.datagrams.send(&shared.log);
         }
         if !self.answered.is_empty() {
             let (answered, sent_ns) = (&self.answered, shared.stamp_ns());

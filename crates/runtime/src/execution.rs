@@ -17,10 +17,9 @@ use crate::datagram::ReplyAddress;
 use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplySender, ReplyTo, note_panic};
 use crate::held_back;
 use crate::log_limit::{LogKind, limited};
-use crate::mailbox::Message;
 use crate::pool::Pool;
 use crate::put_off;
-use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
+use crate::seat::{HandedOver, Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::{Phase, Shared};
 use crate::statistics::{Answered, Counters, Executed, Sampler, Spent, StageClock, Waited};
@@ -549,7 +548,7 @@ impl Executor {
             Ok(Verdict::Replied) => {
                 match address {
                     None => outbox.stream.push_record(reply, &mut gathering.spare),
-                    Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
+                    Some(address) => outbox.datagrams.push(&reply.bytes, address, log),
                 }
                 outbox.answered.push(Answered { index, executed });
             }
@@ -680,7 +679,7 @@ fn suspend(
     match core {
         Some(core) => core.suspend(call, &context.shared),
         // Whoever has the seat keeps it.
-        None => seat.mailbox.post(Message::Suspend(Box::new(call))),
+        None => seat.hand_over(HandedOver::Call(Box::new(call))),
     }
     Ok(())
 }

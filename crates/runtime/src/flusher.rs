@@ -67,8 +67,8 @@ impl ReplySink for LaterReply {
             }
             Some(ReplyTo::Datagram(address)) => {
                 let mut replies = DatagramReplies::default();
-                replies.push(reply, address, &self.shared);
-                replies.send(&self.shared);
+                replies.push(reply, address, &self.shared.log);
+                replies.send(&self.shared.log);
             }
             None => {}
         }
@@ -578,7 +578,7 @@ impl ReplySender {
                 if settled.is_err() {
                     note_panic(shared, &address.to);
                 } else if !self.reply.bytes.is_empty() {
-                    self.datagrams.push(&self.reply.bytes, address, shared);
+                    self.datagrams.push(&self.reply.bytes, address, &shared.log);
                 }
                 client
             }
@@ -594,7 +594,7 @@ impl ReplySender {
             connection.send(&mut replies, &mut self.spare, now_ms);
             connection.leave(count);
         }
-        self.datagrams.send(shared);
+        self.datagrams.send(&shared.log);
         let sent_ns = shared.stamp_ns();
         for Settled { arrival, executed, client, is_logged } in self.settled.drain(..) {
             let sent = Ends { stable_ns: Some(stable_ns), is_logged, sent_ns };

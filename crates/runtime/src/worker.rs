@@ -19,7 +19,7 @@ use crate::framing::{Framing, FramingError, RecordPlace, Stash};
 use crate::log_limit::{LogKind, limited};
 use crate::mailbox::Message;
 use crate::pool::Pool;
-use crate::seat::{Appetite, Ready, Seat, SeatCore, SeatGuard, Token};
+use crate::seat::{Appetite, HandedOver, Ready, Seat, SeatCore, SeatGuard, Token};
 use crate::shared::{Phase, Shared};
 use crate::statistics::Counters;
 
@@ -173,13 +173,18 @@ impl Worker {
                     accept::accept_some(&self.pool, &self.counters, seat, core, index);
                 }
                 Token::Mailbox => {
-                    for message in seat.mailbox.take() {
-                        match message {
-                            Message::Adopt(connection) => {
+                    let messages = seat.mailbox.take();
+                    for handed_over in seat.take_handed_over() {
+                        match handed_over {
+                            HandedOver::Connection(connection) => {
                                 accept::adopt(&self.pool, seat, core, &connection);
                             }
+                            HandedOver::Call(call) => core.suspend(*call, &self.shared),
+                        }
+                    }
+                    for message in messages {
+                        match message {
                             Message::Look(token) => core.enqueue(token),
-                            Message::Suspend(call) => core.suspend(*call, &self.shared),
                             Message::Wake(number) => {
                                 if let Some(call) = core.suspended.take(number) {
                                     core.go_on(call, &self.shared);
@@ -563,7 +568,7 @@ impl Worker {
         let ready = core.put_off.take_ready(room, expired_ms, now_ms);
         for call in ready.into_iter().rev() {
             let Some(slot) = core.connections.at(call.token) else {
-                accept::discard(&self.shared, &call.batch);
+                call.batch.discard(&self.shared);
                 continue;
             };
             let connection = Arc::clone(&slot.connection);
@@ -629,8 +634,9 @@ impl Worker {
     /// was sent may be lost with it: so the peers are told that no more comes, and what they
     /// send is thrown away until they close, too.
     fn close_all(&mut self, seat: &Seat, core: &mut SeatCore) {
-        for message in seat.mailbox.take() {
-            if let Message::Adopt(connection) = message {
+        seat.mailbox.take();
+        for handed_over in seat.take_handed_over() {
+            if let HandedOver::Connection(connection) = handed_over {
                 connection.close();
             }
         }
