@@ -10,10 +10,11 @@ use steadfast_vfs::FlushDomain;
 
 use crate::connection::Connection;
 use crate::datagram::{DatagramReplies, DatagramSocket, ReplyAddress};
-use crate::flusher::{Flusher, KnownFlushers, ParkedReply};
 use crate::framing::{RecordPlace, Records, Stash};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
+use crate::shared::flusher::{Flusher, KnownFlushers};
+use crate::shared::parked::ParkedReply;
 use crate::statistics::{Answered, Arrival, Client, Counters, Waited};
 
 /// Where a batch came from.

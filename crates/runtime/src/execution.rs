@@ -14,13 +14,14 @@ use steadfast_engine::{
 use crate::batch::{Batch, Origin, Outbox};
 use crate::connection::Connection;
 use crate::datagram::ReplyAddress;
-use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplySender, ReplyTo, note_panic};
 use crate::held_back;
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
 use crate::put_off;
 use crate::seat::{HandedOver, Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
+use crate::shared::flusher::{Flusher, KnownFlushers};
+use crate::shared::parked::{ParkedReply, ReplySender, ReplyTo, note_panic};
 use crate::shared::{Phase, Shared};
 use crate::statistics::{Answered, Counters, Executed, Sampler, Spent, StageClock, Waited};
 use crate::suspended::{Origin as SuspendedOrigin, SuspendedCall, Ticket};

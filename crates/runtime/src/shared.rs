@@ -1,4 +1,11 @@
 //! What all threads of a server share. Read-mostly: nothing here is written on the way of a call.
+//!
+//! Replies that wait for stability are parked with parts of it ([`parked`]): with the flusher of a file system
+//! ([`flusher`]), or with the intent log ([`reply_log`]).
+
+pub(crate) mod flusher;
+pub(crate) mod parked;
+pub(crate) mod reply_log;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -6,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use crate::clock::StampClock;
 use crate::connection::Waiting;
-use crate::flusher::Flushers;
 use crate::living::Living;
 use crate::log_limit::LogLimits;
-use crate::reply_log::ReplyLog;
 use crate::statistics::{CallSurroundings, Surroundings, TopRoom};
 use crate::{ServerOptions, Service};
+use flusher::Flushers;
+use reply_log::ReplyLog;
 
 /// How far a server is on its way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::flusher::{ParkedReply, ReplySender};
-use crate::shared::Shared;
+use super::Shared;
+use super::parked::{ParkedReply, ReplySender};
 use crate::statistics::LogActivity;
 
 /// An intent log as the server sees it. Any thread may call; what may block says so.
