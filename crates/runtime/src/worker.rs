@@ -67,8 +67,20 @@ enum Receipt {
     Broken(FramingError),
 }
 
+/// A worker's life: at a seat of its pool, or standing by for one.
+pub(crate) fn live(pool: &Arc<Pool>) {
+    let mut worker = Worker::new(Arc::clone(pool));
+    while let Some(index) = pool.stand_by() {
+        if let Some(seat) = pool.seats.get(index)
+            && let Some(guard) = pool.occupy(seat, None)
+        {
+            worker.serve(seat, guard);
+        }
+    }
+}
+
 impl Worker {
-    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+    fn new(pool: Arc<Pool>) -> Self {
         let counters = pool.counters.join(pool.shared.stamp_ns(), &pool.shared.top_room);
         let shared = Arc::clone(&pool.shared);
         Self {
@@ -84,7 +96,7 @@ impl Worker {
     }
 
     /// Serves a seat until another worker has taken it or the server stops.
-    pub(crate) fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
+    fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
         if let Some(intent_log) = &self.shared.intent_log {
             // Who had the seat before may have held back what calls had logged.
             intent_log.rouse();
