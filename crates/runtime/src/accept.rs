@@ -10,13 +10,10 @@ use steadfast_engine::{Peer, Transport};
 use steadfast_sys::epoll::Interest;
 use steadfast_sys::net;
 
-use crate::batch::Batch;
 use crate::connection::Connection;
 use crate::log_limit::{LogKind, limited};
-use crate::mailbox::Message;
 use crate::pool::Pool;
-use crate::seat::{Seat, SeatCore, Token};
-use crate::shared::Shared;
+use crate::seat::{HandedOver, Seat, SeatCore, Token};
 use crate::statistics::Counters;
 
 /// Connections accepted before anything else is done.
@@ -104,7 +101,7 @@ fn welcome(
     if home.index == seat.index {
         adopt(pool, seat, core, &connection);
     } else {
-        home.mailbox.post(Message::Adopt(connection));
+        home.hand_over(HandedOver::Connection(connection));
     }
 }
 
@@ -139,20 +136,11 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
         let put_off = put_off.iter().map(|call| &call.batch);
         let suspended = suspended.iter().map(|call| &call.batch);
         for batch in slot.pending.iter().chain(put_off).chain(suspended) {
-            discard(&pool.shared, batch);
+            batch.discard(&pool.shared);
         }
         seat.connection_count.fetch_sub(1, Ordering::Relaxed);
         pool.connections.fetch_sub(1, Ordering::Relaxed);
         pool.shared.service.closed(&slot.connection.peer);
-    }
-}
-
-/// Lets kept calls go that nobody will execute.
-pub(crate) fn discard(shared: &Shared, batch: &Batch) {
-    shared.waiting.stash_bytes.fetch_sub(batch.kept_bytes(), Ordering::Relaxed);
-    if let Some(call) = batch.take_put_off() {
-        // It came by other ways too, perhaps: who sent it there is told.
-        shared.service.refuse(call, &mut Vec::new());
     }
 }
 

@@ -10,11 +10,12 @@ use steadfast_vfs::FlushDomain;
 
 use crate::connection::Connection;
 use crate::datagram::{DatagramReplies, DatagramSocket, ReplyAddress};
-use crate::flusher::{Flusher, KnownFlushers, ParkedReply};
 use crate::framing::{RecordPlace, Records, Stash};
 use crate::send_queue::{SendQueue, SpareBuffers};
 use crate::shared::Shared;
-use crate::statistics::{Arrival, Client, Counters, Executed, Waited};
+use crate::shared::flusher::{Flusher, KnownFlushers};
+use crate::shared::parked::ParkedReply;
+use crate::statistics::{Answered, Arrival, Client, Counters, Waited};
 
 /// Where a batch came from.
 #[derive(Debug, Default)]
@@ -166,6 +167,15 @@ impl Batch {
         self.put_off.as_ref()?.call.lock().take()
     }
 
+    /// Lets calls go that were kept, and that nobody will execute.
+    pub(crate) fn discard(&self, shared: &Shared) {
+        shared.waiting.stash_bytes.fetch_sub(self.kept_bytes(), Ordering::Relaxed);
+        if let Some(call) = self.take_put_off() {
+            // It came by other ways too, perhaps: who sent it there is told.
+            shared.service.refuse(call, &mut Vec::new());
+        }
+    }
+
     /// The index of a call that nobody has taken yet.
     pub(crate) fn take_next(&self) -> Option<usize> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -224,14 +234,6 @@ impl Batch {
     }
 }
 
-/// A call whose reply is in the outbox.
-#[derive(Debug)]
-pub(crate) struct Answered {
-    /// In its batch.
-    pub(crate) index: usize,
-    pub(crate) executed: Executed,
-}
-
 /// What calls of one batch left to be sent or parked.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -282,13 +284,13 @@ impl Outbox {
             connection.send(&mut self.stream, spare, now_ms);
         }
         if !self.datagrams.is_empty() {
-            self.datagrams.send(shared);
+            self.datagrams.send(&shared.log);
         }
         if !self.answered.is_empty() {
             let (answered, sent_ns) = (&self.answered, shared.stamp_ns());
             let client = |index| batch.client(index);
-            let operations = &counters.operations;
-            operations.note_sent_together(batch.arrival, answered, sent_ns, client, shared);
+            let (operations, around) = (&counters.operations, shared.as_ref());
+            operations.note_sent_together(batch.arrival, answered, sent_ns, client, around);
             self.answered.clear();
         }
         let mut full = None;

@@ -11,8 +11,7 @@ use steadfast_sys::net::{
     self, DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, LocalAddress, Outgoing, Received,
 };
 
-use crate::log_limit::{LogKind, limited};
-use crate::shared::Shared;
+use crate::log_limit::{LogKind, LogLimits, limited};
 
 /// Room for one datagram, in bytes: more than UDP can carry.
 pub(crate) const SLOT_BYTES: usize = 64 << 10;
@@ -63,10 +62,10 @@ impl DatagramReplies {
         self.bytes.len()
     }
 
-    pub(crate) fn push(&mut self, reply: &[u8], address: ReplyAddress, shared: &Shared) {
+    pub(crate) fn push(&mut self, reply: &[u8], address: ReplyAddress, log: &LogLimits) {
         if reply.len() > DATAGRAM_BYTES_MAX {
             limited!(
-                shared.log,
+                log,
                 LogKind::Datagram,
                 warn,
                 "a reply of {} bytes to {} does not fit a datagram and was dropped; mount with \
@@ -97,7 +96,7 @@ impl DatagramReplies {
     }
 
     /// Sends all. What the kernel does not take is lost, as datagrams are: clients ask again.
-    pub(crate) fn send(&mut self, shared: &Shared) {
+    pub(crate) fn send(&mut self, log: &LogLimits) {
         let mut rest = self.replies.as_slice();
         while let Some((_, first)) = rest.first() {
             // Replies of one send go out by one socket.
@@ -120,7 +119,7 @@ impl DatagramReplies {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
                 Err(error) => {
                     limited!(
-                        shared.log,
+                        log,
                         LogKind::Datagram,
                         debug,
                         "cannot send a reply to {}: {error}",

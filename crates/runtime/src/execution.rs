@@ -11,19 +11,19 @@ use steadfast_engine::{
     CallFacts, CallHost, CallSubject, Complaint, Peer, PutOffCall, ReplyBuffer, StorageId, Verdict,
 };
 
-use crate::batch::{Answered, Batch, Origin, Outbox};
+use crate::batch::{Batch, Origin, Outbox};
 use crate::connection::Connection;
 use crate::datagram::ReplyAddress;
-use crate::flusher::{Flusher, KnownFlushers, ParkedReply, ReplySender, ReplyTo, note_panic};
 use crate::held_back;
 use crate::log_limit::{LogKind, limited};
-use crate::mailbox::Message;
 use crate::pool::Pool;
 use crate::put_off;
-use crate::seat::{Offer, Seat, SeatCore, SeatGuard};
+use crate::seat::{HandedOver, Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
+use crate::shared::flusher::{Flusher, KnownFlushers};
+use crate::shared::parked::{ParkedReply, ReplySender, ReplyTo, note_panic};
 use crate::shared::{Phase, Shared};
-use crate::statistics::{Counters, Executed, Sampler, Spent, StageClock, Waited};
+use crate::statistics::{Answered, Counters, Executed, Sampler, Spent, StageClock, Waited};
 use crate::suspended::{Origin as SuspendedOrigin, SuspendedCall, Ticket};
 use crate::turns::Company;
 
@@ -529,7 +529,11 @@ impl Executor {
         };
         context.counters.operations.note_executed(&executed, record.len(), bytes_out);
         if executed.facts.is_repeat && matches!(verdict, Ok(Verdict::Silent)) {
-            context.counters.operations.note_unanswered_repeat(&executed, peer, &context.shared);
+            context.counters.operations.note_unanswered_repeat(
+                &executed,
+                peer,
+                &context.shared.top_room,
+            );
         }
         if let Some(complaint) = reply.complaint.take() {
             // Each has a bound of its own: none hides another.
@@ -545,7 +549,7 @@ impl Executor {
             Ok(Verdict::Replied) => {
                 match address {
                     None => outbox.stream.push_record(reply, &mut gathering.spare),
-                    Some(address) => outbox.datagrams.push(&reply.bytes, address, &context.shared),
+                    Some(address) => outbox.datagrams.push(&reply.bytes, address, log),
                 }
                 outbox.answered.push(Answered { index, executed });
             }
@@ -676,7 +680,7 @@ fn suspend(
     match core {
         Some(core) => core.suspend(call, &context.shared),
         // Whoever has the seat keeps it.
-        None => seat.mailbox.post(Message::Suspend(Box::new(call))),
+        None => seat.hand_over(HandedOver::Call(Box::new(call))),
     }
     Ok(())
 }

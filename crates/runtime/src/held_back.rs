@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, Outbox};
 use crate::connection::Connection;
-use crate::send_queue::SpareBuffers;
+use crate::send_queue::{SPARE_BUFFERS_MAX, SpareBuffers};
 use crate::shared::Shared;
 use crate::statistics::{Arrival, Client, Counters};
 
@@ -19,7 +19,9 @@ use crate::statistics::{Arrival, Client, Counters};
 /// which it does as often.
 const HOLD_NS: u64 = 60_000;
 /// Of so many batches at most.
-pub(crate) const BATCHES_MAX: usize = 64;
+const BATCHES_MAX: usize = 64;
+// The buffers of all of them are kept once they are sent.
+const _: () = assert!(BATCHES_MAX < SPARE_BUFFERS_MAX);
 /// Of a batch whose replies are at most so many bytes: larger ones are worth a send of their own.
 const BYTES_MAX: usize = 16 << 10;
 

@@ -6,7 +6,7 @@
 //! (`execution`) and sends all replies at once (`send_queue`, `connection`; `datagram` for UDP), or
 //! one right after the other with those of who is next (`held_back`). A call that may block lends the seat to
 //! others meanwhile (`execution`, `pool`). A reply that must wait for stability goes to the file
-//! system's flusher (`flusher`), which sends it when it is due. What all this comes to is counted
+//! system's flusher (`shared::flusher`), which sends it when it is due. What all this comes to is counted
 //! by each thread for itself (`statistics`); an [`Observer`] reads it.
 //!
 //! This crate must never look into a call or a reply: that is the engine's.
@@ -19,7 +19,6 @@ mod clock;
 mod connection;
 mod datagram;
 mod execution;
-mod flusher;
 mod framing;
 mod held_back;
 mod held_up;
@@ -31,7 +30,6 @@ mod observer;
 mod options;
 mod pool;
 mod put_off;
-mod reply_log;
 mod seat;
 mod send_queue;
 mod server;
@@ -42,14 +40,14 @@ mod suspended;
 mod turns;
 mod worker;
 
-pub use flusher::{ParkedReply, ReplySender};
 pub use observer::Observer;
 pub use options::{ServerOptions, StartError};
-pub use reply_log::{LogActivity, ReplyLog, ServerLink};
 pub use server::Server;
 pub use service::Service;
+pub use shared::parked::{ParkedReply, ReplySender};
+pub use shared::reply_log::{ReplyLog, ServerLink};
 pub use statistics::{
-    CallStage, CallSurroundings, CompoundStatistics, Latencies, LatencyBucket, OperationStatistics,
-    RecordedCall, SlowCall, StageTimes, Statistics, TOP_FOCUS_MAX, TopOperation, TopRow, TopTable,
-    TopTables, TopWindow,
+    CallStage, CallSurroundings, CompoundStatistics, Latencies, LatencyBucket, LogActivity,
+    OperationStatistics, RecordedCall, SlowCall, StageTimes, Statistics, TOP_FOCUS_MAX,
+    TopOperation, TopRow, TopTable, TopTables, TopWindow,
 };

@@ -1,24 +1,15 @@
 //! What other threads tell the occupant of a seat.
 
-use std::sync::Arc;
-
 use parking_lot::Mutex;
 use steadfast_sys::epoll::EventFd;
 
-use crate::connection::Connection;
-use crate::suspended::SuspendedCall;
-
 /// A message to a seat. Bounded: a connection has at most one [`Message::Look`] under way, and
-/// the number of connections has its limit; of a call that waits for a client there is one of each kind
-/// at most, and the engine bounds how many there are.
-#[derive(Debug)]
+/// the number of connections has its limit; of a call that waits for a client there is one
+/// [`Message::Wake`] at most, and the engine bounds how many there are.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
-    /// A new connection is this seat's.
-    Adopt(Arc<Connection>),
     /// The connection of this token may be read again, or is done.
     Look(u64),
-    /// A call waits for a client; who executed it has the seat no more.
-    Suspend(Box<SuspendedCall>),
     /// The call with this ticket waits no more.
     Wake(u64),
 }

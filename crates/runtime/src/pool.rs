@@ -21,7 +21,6 @@ use crate::log_limit::{LogKind, limited};
 use crate::seat::{Lent, Seat, SeatGuard};
 use crate::shared::{Phase, Shared};
 use crate::statistics::CounterSets;
-use crate::worker::Worker;
 
 /// A seat that was lent for this long gets another worker. A hand-over costs some 10 µs, and a
 /// read from a fast disk 100 µs: so the disk must be slow, or the call long, to be worth one.
@@ -47,6 +46,9 @@ struct Staff {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// What a worker's thread does until it ends: it serves the seats that [`Pool::stand_by`] sends it to.
+pub(crate) type WorkersLife = fn(&Arc<Pool>);
+
 pub(crate) struct Pool {
     pub(crate) index: usize,
     pub(crate) seats: Vec<Seat>,
@@ -58,6 +60,7 @@ pub(crate) struct Pool {
     /// Connections accepted so far.
     connections_ever: AtomicU64,
     cpus: Vec<usize>,
+    life: WorkersLife,
     pub(crate) held_up: HeldUp,
     staff: Mutex<Staff>,
     /// Of the staff, to be looked at without the lock.
@@ -83,6 +86,7 @@ impl Pool {
         cpus: Vec<usize>,
         connections_max: usize,
         shared: Arc<Shared>,
+        life: WorkersLife,
     ) -> Self {
         let beyond_seats = workers_max(&shared.options, seats.len()) - seats.len();
         let held_up = HeldUp::new(beyond_seats, seats.len(), shared.options.storage_patience_ms);
@@ -95,6 +99,7 @@ impl Pool {
             connections_max,
             connections_ever: AtomicU64::new(0),
             cpus,
+            life,
             held_up,
             staff: Mutex::default(),
             has_stand_ins: AtomicBool::new(false),
@@ -132,29 +137,19 @@ impl Pool {
         let thread = std::thread::Builder::new()
             .name(format!("worker-{}", self.index))
             .stack_size(STACK_BYTES)
-            .spawn(move || pool.work())?;
+            .spawn(move || {
+                // A pool whose CPUs have gone runs where it can.
+                let _ = scheduling::pin_current_thread(&pool.cpus);
+                // Calls are short: who serves one need not wait until who writes a file, or another
+                // program, has had its milliseconds.
+                let _ = scheduling::set_slice(SLICE);
+                (pool.life)(&pool);
+            })?;
         staff.workers += 1;
         staff.cannot_start = false;
         staff.threads.retain(|thread| !thread.is_finished());
         staff.threads.push(thread);
         Ok(())
-    }
-
-    /// A worker's life: at a seat, or standing by for one.
-    fn work(self: Arc<Self>) {
-        // A pool whose CPUs have gone runs where it can.
-        let _ = scheduling::pin_current_thread(&self.cpus);
-        // Calls are short: who serves one need not wait until who writes a file, or another
-        // program, has had its milliseconds.
-        let _ = scheduling::set_slice(SLICE);
-        let mut worker = Worker::new(Arc::clone(&self));
-        while let Some(index) = self.stand_by() {
-            if let Some(seat) = self.seats.get(index)
-                && let Some(guard) = self.occupy(seat, None)
-            {
-                worker.serve(seat, guard);
-            }
-        }
     }
 
     /// Takes a seat if it is free. Who had lent it, if not the one who asks (by `own`), is held up
@@ -191,7 +186,7 @@ impl Pool {
     }
 
     /// Waits for a seat to serve; `None`: the worker is to end.
-    fn stand_by(&self) -> Option<usize> {
+    pub(crate) fn stand_by(&self) -> Option<usize> {
         let mut staff = self.staff.lock();
         loop {
             if self.shared.phase() == Phase::Stopped {

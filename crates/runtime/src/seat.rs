@@ -18,7 +18,6 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast_engine::StorageId;
 use steadfast_sys::epoll::{Epoll, Interest};
 
-use crate::accept;
 use crate::batch::{Batch, Outbox};
 use crate::connection::Connection;
 use crate::datagram::DatagramSocket;
@@ -41,12 +40,23 @@ pub(crate) struct Offer {
     pub(crate) left: Outbox,
 }
 
+/// What another thread hands over to the occupant. Bounded: the number of connections has its limit, and the
+/// engine bounds how many calls wait.
+#[derive(Debug)]
+pub(crate) enum HandedOver {
+    /// A new connection is this seat's.
+    Connection(Arc<Connection>),
+    /// A call waits for a client; who executed it has the seat no more.
+    Call(Box<SuspendedCall>),
+}
+
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) index: usize,
     core: Mutex<SeatCore>,
     pub(crate) epoll: Epoll,
     pub(crate) mailbox: Arc<Mailbox>,
+    handed_over: Mutex<Vec<HandedOver>>,
     pub(crate) offers: Mutex<Vec<Offer>>,
     /// Number of offers, to be looked at without the lock.
     pub(crate) offer_count: AtomicUsize,
@@ -197,6 +207,7 @@ impl Seat {
             }),
             epoll,
             mailbox: Arc::new(mailbox),
+            handed_over: Mutex::default(),
             offers: Mutex::default(),
             offer_count: AtomicUsize::new(0),
             slow_opening_until_ms: AtomicU64::new(0),
@@ -205,6 +216,23 @@ impl Seat {
             lent_for: AtomicU64::new(NO_STORAGE),
             connection_count: AtomicUsize::new(0),
         })
+    }
+
+    /// Hands something over to whoever occupies the seat, and wakes him.
+    pub(crate) fn hand_over(&self, what: HandedOver) {
+        let mut handed_over = self.handed_over.lock();
+        let is_first = handed_over.is_empty();
+        handed_over.push(what);
+        drop(handed_over);
+        if is_first {
+            self.mailbox.wake.notify();
+        }
+    }
+
+    /// Takes what was handed over. To be called after [`Mailbox::take`], which resets what wakes: else what
+    /// comes in between would wake nobody.
+    pub(crate) fn take_handed_over(&self) -> Vec<HandedOver> {
+        std::mem::take(&mut *self.handed_over.lock())
     }
 
     /// Takes the seat if it is free. If it was lent, by whom, who has not come back, or has now.
@@ -428,7 +456,7 @@ impl SeatCore {
         match call.origin {
             SuspendedOrigin::Connection(token) => {
                 let Some(slot) = self.connections.at(token) else {
-                    accept::discard(shared, &call.batch);
+                    call.batch.discard(shared);
                     return;
                 };
                 let connection = Arc::clone(&slot.connection);
@@ -444,7 +472,7 @@ impl SeatCore {
                         port.pending.push_back(call.batch);
                         self.enqueue_datagrams(index);
                     }
-                    None => accept::discard(shared, &call.batch),
+                    None => call.batch.discard(shared),
                 }
             }
         }

@@ -9,8 +9,6 @@ use steadfast_engine::ReplyBuffer;
 use steadfast_sys::{file, net};
 use steadfast_vfs::FileRange;
 
-use crate::held_back::BATCHES_MAX;
-
 /// Replies up to this size are copied together; larger ones are moved as they are.
 const COPY_BYTES_MAX: usize = 32 << 10;
 /// Size up to which small replies are put into one segment.
@@ -18,7 +16,7 @@ const SEGMENT_BYTES: usize = 256 << 10;
 /// Vectors in one send.
 const VECTORS_MAX: usize = 64;
 /// Buffers kept for use again, how many of them may be large, and the largest in bytes.
-const SPARE_BUFFERS_MAX: usize = BATCHES_MAX + 4;
+pub(crate) const SPARE_BUFFERS_MAX: usize = 68;
 const SPARE_LARGE_MAX: usize = 4;
 const SPARE_BYTES_MAX: usize = 2 << 20;
 

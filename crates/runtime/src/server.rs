@@ -15,10 +15,11 @@ use crate::callbacks::Sender;
 use crate::datagram::DatagramSocket;
 use crate::listen;
 use crate::pool::Pool;
-use crate::reply_log::{ReplyLog, ServerLink};
 use crate::seat::Seat;
+use crate::shared::reply_log::{ReplyLog, ServerLink};
 use crate::shared::{Phase, Shared};
 use crate::statistics::{OperationStatistics, Statistics};
+use crate::worker;
 use crate::{Observer, ServerOptions, Service, StartError};
 
 /// How often the end of calls under way is looked for when stopping.
@@ -111,7 +112,8 @@ impl Server {
                 .collect::<std::io::Result<Vec<_>>>()
                 .map_err(resource("make an epoll descriptor"))?;
             let shared = Arc::clone(&shared);
-            pools.push(Arc::new(Pool::new(index, seats, cpus, connections_max, shared)));
+            let pool = Pool::new(index, seats, cpus, connections_max, shared, worker::live);
+            pools.push(Arc::new(pool));
         }
         let mut server = Self {
             shared,

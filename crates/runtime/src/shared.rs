@@ -1,17 +1,24 @@
 //! What all threads of a server share. Read-mostly: nothing here is written on the way of a call.
+//!
+//! Replies that wait for stability are parked with parts of it ([`parked`]): with the flusher of a file system
+//! ([`flusher`]), or with the intent log ([`reply_log`]).
+
+pub(crate) mod flusher;
+pub(crate) mod parked;
+pub(crate) mod reply_log;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock::StampClock;
 use crate::connection::Waiting;
-use crate::flusher::Flushers;
 use crate::living::Living;
 use crate::log_limit::LogLimits;
-use crate::reply_log::ReplyLog;
-use crate::statistics::TopRoom;
+use crate::statistics::{CallSurroundings, Surroundings, TopRoom};
 use crate::{ServerOptions, Service};
+use flusher::Flushers;
+use reply_log::ReplyLog;
 
 /// How far a server is on its way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,5 +97,26 @@ impl Shared {
 
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+    }
+}
+
+impl Surroundings for Shared {
+    #[inline]
+    fn slow_call_ns(&self) -> u64 {
+        self.options.slow_call_ms.saturating_mul(1_000_000)
+    }
+
+    #[inline]
+    fn top_room(&self) -> &TopRoom {
+        &self.top_room
+    }
+
+    fn of_call(&self, during: Duration) -> CallSurroundings {
+        let log = self.intent_log.as_ref().map(|log| log.activity(during)).unwrap_or_default();
+        CallSurroundings {
+            log,
+            parked: self.flushers.waiting(),
+            waiting_bytes: self.waiting.bytes.load(Ordering::Relaxed) as u64,
+        }
     }
 }

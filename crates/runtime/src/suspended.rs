@@ -138,7 +138,7 @@ mod tests {
         let messages = mailbox.take().into_iter();
         let numbers = messages.map(|message| match message {
             Message::Wake(number) => number,
-            other => panic!("{other:?}"),
+            Message::Look(token) => panic!("nobody looks at {token}"),
         });
         numbers.filter_map(|number| suspended.take(number)).collect()
     }

@@ -19,7 +19,7 @@ use crate::framing::{Framing, FramingError, RecordPlace, Stash};
 use crate::log_limit::{LogKind, limited};
 use crate::mailbox::Message;
 use crate::pool::Pool;
-use crate::seat::{Appetite, Ready, Seat, SeatCore, SeatGuard, Token};
+use crate::seat::{Appetite, HandedOver, Ready, Seat, SeatCore, SeatGuard, Token};
 use crate::shared::{Phase, Shared};
 use crate::statistics::Counters;
 
@@ -67,8 +67,20 @@ enum Receipt {
     Broken(FramingError),
 }
 
+/// A worker's life: at a seat of its pool, or standing by for one.
+pub(crate) fn live(pool: &Arc<Pool>) {
+    let mut worker = Worker::new(Arc::clone(pool));
+    while let Some(index) = pool.stand_by() {
+        if let Some(seat) = pool.seats.get(index)
+            && let Some(guard) = pool.occupy(seat, None)
+        {
+            worker.serve(seat, guard);
+        }
+    }
+}
+
 impl Worker {
-    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+    fn new(pool: Arc<Pool>) -> Self {
         let counters = pool.counters.join(pool.shared.stamp_ns(), &pool.shared.top_room);
         let shared = Arc::clone(&pool.shared);
         Self {
@@ -84,7 +96,7 @@ impl Worker {
     }
 
     /// Serves a seat until another worker has taken it or the server stops.
-    pub(crate) fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
+    fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
         if let Some(intent_log) = &self.shared.intent_log {
             // Who had the seat before may have held back what calls had logged.
             intent_log.rouse();
@@ -173,13 +185,18 @@ impl Worker {
                     accept::accept_some(&self.pool, &self.counters, seat, core, index);
                 }
                 Token::Mailbox => {
-                    for message in seat.mailbox.take() {
-                        match message {
-                            Message::Adopt(connection) => {
+                    let messages = seat.mailbox.take();
+                    for handed_over in seat.take_handed_over() {
+                        match handed_over {
+                            HandedOver::Connection(connection) => {
                                 accept::adopt(&self.pool, seat, core, &connection);
                             }
+                            HandedOver::Call(call) => core.suspend(*call, &self.shared),
+                        }
+                    }
+                    for message in messages {
+                        match message {
                             Message::Look(token) => core.enqueue(token),
-                            Message::Suspend(call) => core.suspend(*call, &self.shared),
                             Message::Wake(number) => {
                                 if let Some(call) = core.suspended.take(number) {
                                     core.go_on(call, &self.shared);
@@ -563,7 +580,7 @@ impl Worker {
         let ready = core.put_off.take_ready(room, expired_ms, now_ms);
         for call in ready.into_iter().rev() {
             let Some(slot) = core.connections.at(call.token) else {
-                accept::discard(&self.shared, &call.batch);
+                call.batch.discard(&self.shared);
                 continue;
             };
             let connection = Arc::clone(&slot.connection);
@@ -629,8 +646,9 @@ impl Worker {
     /// was sent may be lost with it: so the peers are told that no more comes, and what they
     /// send is thrown away until they close, too.
     fn close_all(&mut self, seat: &Seat, core: &mut SeatCore) {
-        for message in seat.mailbox.take() {
-            if let Message::Adopt(connection) = message {
+        seat.mailbox.take();
+        for handed_over in seat.take_handed_over() {
+            if let HandedOver::Connection(connection) = handed_over {
                 connection.close();
             }
         }

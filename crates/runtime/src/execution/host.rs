@@ -11,9 +11,9 @@ use steadfast_engine::{
 
 use crate::batch::{Batch, Outbox};
 use crate::datagram::ReplyAddress;
-use crate::flusher::{LaterReply, ReplyTo};
 use crate::log_limit::{LogKind, limited};
 use crate::seat::{Lent, Offer, Seat, SeatGuard};
+use crate::shared::parked::{LaterReply, ReplyTo};
 use crate::statistics::StageClock;
 use crate::suspended::Ticket;
 use crate::turns::ClientId;

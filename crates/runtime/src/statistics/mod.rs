@@ -5,22 +5,27 @@
 //! Only its thread writes to it; a reader ([`reading`]) never makes it wait. Sets are padded, so
 //! that no two threads write to one cache line.
 
+mod client;
 mod histogram;
 mod operations;
 mod reading;
 mod recorder;
 mod slowest;
+mod surroundings;
 mod timing;
 mod top;
 
-pub(crate) use operations::{Client, OperationCounters};
+pub(crate) use client::Client;
+pub(crate) use operations::OperationCounters;
 pub use reading::{
     CompoundStatistics, Latencies, LatencyBucket, OperationStatistics, RecordedCall, SlowCall,
     StageTimes,
 };
-pub use slowest::{CallStage, CallSurroundings};
+pub use slowest::CallStage;
 pub(crate) use slowest::{Ends, Slowest};
-pub(crate) use timing::{Arrival, Executed, Sampler, Spent, StageClock, Waited};
+pub(crate) use surroundings::Surroundings;
+pub use surroundings::{CallSurroundings, LogActivity};
+pub(crate) use timing::{Answered, Arrival, Executed, Sampler, Spent, StageClock, Waited};
 
 pub(crate) use top::{AsTop, TopCounters, TopRoom, take as take_top};
 pub use top::{TOP_FOCUS_MAX, TopOperation, TopRow, TopTable, TopTables, TopWindow};

@@ -4,23 +4,21 @@
 //! recorder. With all of both (171 and 74, by `OperationId::COUNT` and `CompoundOperation::COUNT`) a thread has at most
 //! 1.9 MiB; with two dozen, as is usual, 300 KiB.
 
-use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{CompoundOperation, OperationId, Peer, Transport};
+use steadfast_engine::{CompoundOperation, OperationId, Peer};
 
 use super::Counter;
+use super::client::Client;
 use super::histogram::{Histogram, bucket_of};
 use super::reading::{CompoundStatistics, OperationStatistics, StageTimes};
 use super::recorder::{CallRecord, Ring};
-use super::slowest::{CallSurroundings, Ends, SlowRecord, Slowest, stages};
-use super::timing::{Arrival, Executed};
-use super::top::TopCounters;
-use crate::batch::Answered;
-use crate::shared::Shared;
+use super::slowest::{Ends, SlowRecord, Slowest, stages};
+use super::surroundings::Surroundings;
+use super::timing::{Answered, Arrival, Executed};
+use super::top::{TopCounters, TopRoom};
 
 /// What became of one operation's calls.
 #[derive(Debug, Default)]
@@ -57,24 +55,6 @@ struct StageCounters {
     storage: Counter,
     stable: Counter,
     send: Counter,
-}
-
-/// Who is told of a reply that went out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Client {
-    pub(crate) address: SocketAddr,
-    pub(crate) transport: Transport,
-}
-
-/// Whether a call is recorded in any case.
-fn is_slow(latency_ns: u64, shared: &Shared) -> bool {
-    latency_ns >= shared.options.slow_call_ms.saturating_mul(1_000_000)
-}
-
-impl Client {
-    pub(crate) fn of(peer: &Peer) -> Self {
-        Self { address: peer.address, transport: peer.transport }
-    }
 }
 
 /// What became of one kind of operation in COMPOUNDs.
@@ -173,8 +153,8 @@ impl OperationCounters {
 
     /// A call repeats another one, and gets no reply of its own.
     #[cold]
-    pub(crate) fn note_unanswered_repeat(&self, executed: &Executed, peer: &Peer, shared: &Shared) {
-        if let Some(mut top) = self.top.begin(executed.ended_ns, &shared.top_room) {
+    pub(crate) fn note_unanswered_repeat(&self, executed: &Executed, peer: &Peer, room: &TopRoom) {
+        if let Some(mut top) = self.top.begin(executed.ended_ns, room) {
             top.note(peer.address.ip(), &executed.facts, &executed.subject, None);
         }
     }
@@ -194,14 +174,14 @@ impl OperationCounters {
         answered: &[Answered],
         sent_ns: u64,
         client: impl Fn(usize) -> Option<Client>,
-        shared: &Shared,
+        around: &impl Surroundings,
     ) {
         let sent = Ends { stable_ns: None, is_logged: false, sent_ns };
         let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
-        let is_slow = is_slow(latency_ns, shared);
+        let is_slow = latency_ns >= around.slow_call_ns();
         // Calls of one operation often follow each other: they are counted at once.
         let (mut operation, mut calls) = (OperationId::OTHER, 0);
-        let mut top = self.top.begin(sent_ns, &shared.top_room);
+        let mut top = self.top.begin(sent_ns, around.top_room());
         for Answered { index, executed } in answered {
             let index = *index;
             if executed.facts.operation != operation {
@@ -223,7 +203,7 @@ impl OperationCounters {
             if self.slowest.would_keep(executed.facts.operation, latency_ns, sent_ns)
                 && let Some(client) = client(index)
             {
-                self.keep_slow(arrival, executed, sent, client, shared);
+                self.keep_slow(arrival, executed, sent, client, around);
             }
         }
         self.note_latency(operation, latency_ns, calls);
@@ -236,18 +216,18 @@ impl OperationCounters {
         executed: &Executed,
         sent: Ends,
         client: Client,
-        shared: &Shared,
+        around: &impl Surroundings,
     ) {
         let latency_ns = sent.sent_ns.saturating_sub(arrival.received_ns);
-        if let Some(mut top) = self.top.begin(sent.sent_ns, &shared.top_room) {
+        if let Some(mut top) = self.top.begin(sent.sent_ns, around.top_room()) {
             let address = client.address.ip();
             top.note(address, &executed.facts, &executed.subject, Some(latency_ns));
         }
-        if executed.is_sampled || is_slow(latency_ns, shared) {
+        if executed.is_sampled || latency_ns >= around.slow_call_ns() {
             self.record(arrival, executed, sent, client);
         }
         if self.slowest.would_keep(executed.facts.operation, latency_ns, sent.sent_ns) {
-            self.keep_slow(arrival, executed, sent, client, shared);
+            self.keep_slow(arrival, executed, sent, client, around);
         }
         // Last, as with those that are sent together: who sees the reply counted finds the rest.
         self.note_latency(executed.facts.operation, latency_ns, 1);
@@ -270,12 +250,11 @@ impl OperationCounters {
         executed: &Executed,
         sent: Ends,
         client: Client,
-        shared: &Shared,
+        around: &impl Surroundings,
     ) {
         let sent_ns = sent.sent_ns;
         let latency_ns = sent_ns.saturating_sub(arrival.received_ns);
         let during = Duration::from_nanos(latency_ns);
-        let log = shared.intent_log.as_ref().map(|log| log.activity(during)).unwrap_or_default();
         let record = SlowRecord {
             facts: executed.facts,
             subject: executed.subject,
@@ -284,11 +263,7 @@ impl OperationCounters {
             received_ns: arrival.received_ns,
             latency_ns,
             stages_ns: stages(arrival, executed, sent),
-            surroundings: CallSurroundings {
-                log,
-                parked: shared.flushers.waiting(),
-                waiting_bytes: shared.waiting.bytes.load(Ordering::Relaxed) as u64,
-            },
+            surroundings: around.of_call(during),
         };
         self.slowest.keep(&record, sent_ns);
     }

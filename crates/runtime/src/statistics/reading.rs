@@ -8,7 +8,8 @@ use steadfast_engine::{
 
 use super::histogram::{BUCKETS, bounds_of};
 use super::recorder::CallRecord;
-use super::slowest::{CallStage, CallSurroundings, SlowRecord};
+use super::slowest::{CallStage, SlowRecord};
+use super::surroundings::CallSurroundings;
 
 /// What became of one operation's calls since the start.
 ///

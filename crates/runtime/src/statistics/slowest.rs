@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use steadfast_engine::{CallFacts, CallSubject, CompoundOperation, OperationId, Transport};
 
-use super::operations::Client;
+use super::client::Client;
+use super::surroundings::CallSurroundings;
 use super::timing::{Arrival, Executed};
-use crate::reply_log::LogActivity;
 
 /// A faster call is not kept, however few there are: what takes less than 1 ms waited for nothing.
 pub(crate) const FLOOR_NS: u64 = 1_000_000;
@@ -125,17 +125,6 @@ pub(crate) fn stages(arrival: Arrival, executed: &Executed, ends: Ends) -> [u64;
         settled_ns.saturating_sub(flushed_ns.max(executed.ended_ns)),
         ends.sent_ns.saturating_sub(settled_ns),
     ]
-}
-
-/// What else went on when a reply was sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CallSurroundings {
-    /// Of the intent log.
-    pub log: LogActivity,
-    /// Calls that waited for a flush to begin.
-    pub parked: u64,
-    /// Bytes of replies that waited for their peers to read.
-    pub waiting_bytes: u64,
 }
 
 /// One slow call, times in ns.

@@ -125,6 +125,14 @@ impl Executed {
     }
 }
 
+/// A call of a batch whose reply goes out with those of the others.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// In the batch.
+    pub(crate) index: usize,
+    pub(crate) executed: Executed,
+}
+
 /// Takes the times of one call's stages.
 #[derive(Debug)]
 pub(crate) struct StageClock {

@@ -4,8 +4,9 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::flusher::{ParkedReply, ReplySender};
-use crate::shared::Shared;
+use super::Shared;
+use super::parked::{ParkedReply, ReplySender};
+use crate::statistics::LogActivity;
 
 /// An intent log as the server sees it. Any thread may call; what may block says so.
 pub trait ReplyLog: Send + Sync {
@@ -52,19 +53,6 @@ pub trait ReplyLog: Send + Sync {
 
     /// Whether no reply waits.
     fn is_idle(&self) -> bool;
-}
-
-/// What an intent log does that can make calls slow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogActivity {
-    /// A checkpoint ran.
-    pub has_checkpoint: bool,
-    /// Changes are not logged now, so that each is flushed by itself.
-    pub is_off: bool,
-    /// How full the ring of records is, in percent.
-    pub fill_percent: u8,
-    /// A file system takes no changes, since writing to it has failed.
-    pub has_fault: bool,
 }
 
 /// A running server, for those who send its replies. Keeps nothing of it alive.
