@@ -164,13 +164,34 @@ fn install() -> Result<()> {
 }
 
 fn fuzz() -> Result<()> {
+    fuzz_with("all", FUZZ_SECONDS)
+}
+
+/// Runs the command with the arguments that follow its name.
+pub(crate) fn fuzz_for(args: &[String]) -> Result<()> {
+    const USAGE: &str =
+        "usage: cargo xtask fuzz [SECONDS [TARGET]]; fuzz/run.sh list names the targets";
+    let (seconds, target) = match args {
+        [] => (None, "all"),
+        [seconds] => (Some(seconds), "all"),
+        [seconds, target] => (Some(seconds), target.as_str()),
+        _ => bail!("{USAGE}"),
+    };
+    let seconds = seconds.map_or(Ok(FUZZ_SECONDS), |text| text.parse());
+    fuzz_with(target, seconds.ok().filter(|seconds| *seconds > 0).context(USAGE)?)
+}
+
+fn fuzz_with(target: &str, seconds: u32) -> Result<()> {
     let script = workspace::root()?.join("fuzz/run.sh");
     let status = Command::new(&script)
-        .args(["all", &FUZZ_SECONDS.to_string()])
+        .args([target, &seconds.to_string()])
         .status()
         .with_context(|| format!("cannot run {}", script.display()))?;
     if !status.success() {
-        bail!("a fuzz target failed; its input is in fuzz/artifacts");
+        bail!(
+            "{} failed: {status}; what a target failed by is in fuzz/artifacts",
+            script.display()
+        );
     }
     Ok(())
 }

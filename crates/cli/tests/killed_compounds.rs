@@ -13,11 +13,10 @@ mod nfs4_support;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use common::{Place, Running, utf8};
-use intent_log_support::{Mounted, btrfs, ext4, kill, xfs};
+use intent_log_support::{kill, program_and_configuration, wanted_file_system};
 use nfs4_support::{Slot, Wire, connect, xid};
 
 const CONNECTIONS: u32 = 6;
@@ -48,15 +47,6 @@ fn load(server: SocketAddr, slots: &mut [Slot]) -> u64 {
     answered
 }
 
-fn file_system(place: &Place) -> Option<Mounted> {
-    let image = place.directory.path().join("image");
-    match std::env::var("STEADFAST_FILE_SYSTEM").as_deref() {
-        Ok("xfs") => xfs(&image, &place.share),
-        Ok("btrfs") => btrfs(&image, &place.share, 5),
-        _ => ext4(&image, &place.share, 64),
-    }
-}
-
 /// The slots of all sessions.
 fn slots(place: &Place, server: SocketAddr) -> Vec<Slot> {
     let mut slots = Vec::new();
@@ -84,17 +74,8 @@ fn slots(place: &Place, server: SocketAddr) -> Vec<Slot> {
 fn requests_in_flight_get_the_reply_of_their_one_execution() {
     let kills = std::env::var("STEADFAST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let mut place = Place::new();
-    let Some(_disk) = file_system(&place) else { return };
-    if let Ok(program) = std::env::var("STEADFAST_PROGRAM") {
-        place.program = PathBuf::from(program);
-    }
-    let text = format!(
-        "[log]\nenabled = true\nsize_mib = 16\n\
-         [[share]]\npath = {:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\", \"insecure\"]\n{}\n",
-        utf8(&place.share),
-        std::env::var("STEADFAST_SHARE").unwrap_or_default()
-    );
-    let configuration = place.write("steadfast.toml", &text);
+    let Some(_disk) = wanted_file_system(&place) else { return };
+    let configuration = program_and_configuration(&mut place);
     let start = || Running::start(&place, 0, &["--config", utf8(&configuration)]);
     let mut running = start();
     let mut slots = slots(&place, running.address);

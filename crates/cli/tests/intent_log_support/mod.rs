@@ -163,6 +163,31 @@ pub fn create(client: &mut Nfs3Client, dir: &FileHandle, name: &str) -> FileHand
     client.create(dir, name.as_bytes(), &how).unwrap().handle.unwrap()
 }
 
+/// The file system that the environment names (`STEADFAST_FILE_SYSTEM`: `xfs`, `btrfs`), else ext4, on the share.
+pub fn wanted_file_system(place: &Place) -> Option<Mounted> {
+    let image = place.directory.path().join("image");
+    match std::env::var("STEADFAST_FILE_SYSTEM").as_deref() {
+        Ok("xfs") => xfs(&image, &place.share),
+        Ok("btrfs") => btrfs(&image, &place.share, 5),
+        _ => ext4(&image, &place.share, 64),
+    }
+}
+
+/// The configuration of a share with a log, with what the environment adds to it (`STEADFAST_SHARE`); and
+/// the program that it names (`STEADFAST_PROGRAM`).
+pub fn program_and_configuration(place: &mut Place) -> PathBuf {
+    if let Ok(program) = std::env::var("STEADFAST_PROGRAM") {
+        place.program = PathBuf::from(program);
+    }
+    let text = format!(
+        "[log]\nenabled = true\nsize_mib = 16\n\
+         [[share]]\npath = {:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\", \"insecure\"]\n{}\n",
+        utf8(&place.share),
+        std::env::var("STEADFAST_SHARE").unwrap_or_default()
+    );
+    place.write("steadfast.toml", &text)
+}
+
 pub fn kill(running: Running) {
     running.signal(Signal::KILL);
     running.wait();
