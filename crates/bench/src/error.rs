@@ -68,8 +68,13 @@ pub enum BenchError {
         error: crate::mix::MixError,
     },
     /// Not a kind of call.
-    #[error("{0:?} is not a kind of call: {kinds}", kinds = crate::op::OPERATIONS_HELP)]
-    Unknown(String),
+    #[error("{asked:?} is not a kind of call: {kinds}")]
+    Unknown {
+        /// What was asked for.
+        asked: String,
+        /// The kinds that there are.
+        kinds: &'static str,
+    },
     /// What was asked for cannot be done.
     #[error("{0}")]
     Usage(String),

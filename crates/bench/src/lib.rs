@@ -27,6 +27,7 @@ pub mod null_server;
 pub mod op;
 pub mod pattern;
 mod place4;
+mod random;
 mod records;
 mod replies;
 pub mod server_cost;

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use steadfast_client::{NFS3, procedure};
 
-use crate::drive::pace::Random;
+use crate::random::Random;
 
 /// Operations of NFSv3; their numbers are the procedures'.
 pub const OPERATIONS: usize = 22;

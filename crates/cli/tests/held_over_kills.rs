@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, utf8};
 use intent_log_support::{kill, program_and_configuration, stop, wanted_file_system};
-use steadfast_client::nfs4::{ClientSettings, LockType4, Nfs4Client, Opening4, SteadyClient4};
+use steadfast_client::nfs4::{ClientSettings, Nfs4Client, Opening4, SteadyClient4};
 use steadfast_client::{ClientError, FileHandle, Identity, RpcConnection, StableHow};
+use steadfast_wire::nfs4::LockType4;
 
 /// Of a short run.
 const CLIENTS: u64 = 16;

@@ -7,7 +7,7 @@ use std::path::Path;
 use steadfast_intent_log::{FileSystemEntry, Identity, Mark};
 
 use super::hex;
-use super::start::shown;
+use super::listing::shown;
 
 /// A file system that is mounted now, and whose changes could be logged.
 #[derive(Clone, Debug, PartialEq, Eq)]

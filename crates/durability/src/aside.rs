@@ -19,8 +19,9 @@ use steadfast_sys::durable_file;
 use super::hex;
 use super::listing::is_operation;
 use super::observed::ObservedFile;
-use super::replay::{Records, ReplayError, TakeRecord, replay};
-use super::status::SetAside;
+use super::records::{Records, ReplayError, TakeRecord};
+use super::replay::replay;
+use super::told::tell;
 
 const READ_BYTES: usize = 1 << 20;
 const SUFFIX: &str = "aside";
@@ -64,6 +65,17 @@ impl AsidePath {
     pub(super) fn is_of(&self, log: &[u8; 16], epoch: u64) -> bool {
         self.log == hex(log) && self.epoch == epoch
     }
+}
+
+/// A file of records that wait for their file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// In the state directory.
+    pub file: PathBuf,
+    /// How large it is.
+    pub bytes: u64,
+    /// Where the file system was served when they were set aside; `None` if that cannot be read.
+    pub path: Option<String>,
 }
 
 /// Writes the live records of a file system to a file of their own, and tells the last; `None` if there
@@ -276,7 +288,7 @@ impl Records for AsideFile<'_> {
 }
 
 /// Replays a file, and removes it.
-pub(super) fn replay_file(
+fn replay_file(
     of: &AsidePath,
     directory: &Path,
     storage: &mut dyn Recoverable,
@@ -291,6 +303,20 @@ pub(super) fn replay_file(
     durable_file::sync_directory_of(&of.path)?;
     observed.remove()?;
     Ok(report)
+}
+
+/// Replays what was set aside of a file system.
+pub(super) fn replay_all(
+    state_directory: &Path,
+    entry: &FileSystemEntry,
+    storage: &mut dyn Recoverable,
+) -> Result<(), ReplayError> {
+    for file in files_of(state_directory, &entry.identity)? {
+        let begun = std::time::Instant::now();
+        let report = replay_file(&file, state_directory, storage)?;
+        tell(entry, &report, storage, begun.elapsed());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Begun marks: which calls were about to change names when the server was killed.
 //!
 //! A call that changes names writes a mark just before it does, without flushing it: what it is for is a
-//! process that is killed while the machine goes on. The next start looks at the marks whose calls have
+//! process that is killed while the machine goes on. The next start (`start/begun_calls.rs`) looks at the marks whose calls have
 //! no reply in the log or the reply store. Where the file system shows that the call was done, its reply
 //! is made and kept like all others ([`steadfast_engine::BegunReplies`]). Nothing is written when a
 //! call ends: its mark is written over later.
@@ -15,7 +15,6 @@
 //! | `begun/` of the state directory | else | 2 µs on ext4 |
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -23,21 +22,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::time::ClockId;
-use steadfast_engine::{BegunReplies, StateImage, call_of_mark, kept_as, may_be_under_way};
 use steadfast_intent_log::begun::{
     BEGUN_HEAD_BYTES, BegunFile, TAG_BYTES, Tag, begin_mark, end_mark, write_begun_head,
 };
-use steadfast_intent_log::{FileSystemEntry, Identity};
-use steadfast_recovery::outcome_of;
-use steadfast_recovery::{BegunCall, BegunCalls, BegunMark, FileSystemIdentity, Recoverable};
+use steadfast_recovery::{BegunCall, BegunCalls, BegunMark};
 use steadfast_sys::durable_file;
 use steadfast_sys::process::{boot_id, random_bytes};
 use steadfast_vfs::Time;
 
 use super::outliving::{is_own, make_place, places};
-use super::replies::REPLIES_STAY;
-use super::start::{StartIntentLog, Storages, shown};
-use super::state_image::FoundState;
 
 /// Of the directory with the marks.
 const NAME: &str = "begun";
@@ -172,7 +165,7 @@ impl BegunCalls for BegunRings {
 ///
 /// # Errors
 /// The state directory's, or when the kernel does not tell which run of the machine this is.
-fn found(directory: &Path) -> io::Result<Vec<Vec<u8>>> {
+pub(super) fn found(directory: &Path) -> io::Result<Vec<Vec<u8>>> {
     let boot = boot_id()?;
     let mut all = Vec::new();
     for place in places(directory, NAME)?.into_iter().filter(|place| is_own(place)) {
@@ -206,127 +199,12 @@ fn remove(place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn is_older(one: &Time, newest: &Time) -> bool {
-    newest.seconds.saturating_sub(one.seconds) > REPLIES_STAY.as_secs() as i64
-}
-
-impl StartIntentLog {
-    /// Makes the replies to calls that a killed server had done, of which `known` has none. What they
-    /// tell is stable then.
-    pub(super) fn replies_of_begun<'r>(
-        &self,
-        known: impl Iterator<Item = &'r [u8]>,
-        file_systems: &[FileSystemEntry],
-        not_replayed: &[Identity],
-        storages: &mut Storages,
-    ) -> Vec<Vec<u8>> {
-        let payloads = found(&self.state_directory).unwrap_or_else(|error| {
-            tracing::warn!("cannot read which calls had begun when the server was killed: {error}");
-            Vec::new()
-        });
-        let mut calls: Vec<_> =
-            payloads.iter().filter_map(|payload| BegunCall::decode(payload)).collect();
-        calls.sort_by_key(|call| call.at);
-        let Some(newest) = calls.last().map(|call| call.at) else { return Vec::new() };
-        let image = self.client_state(&calls);
-        calls.retain(|call| may_be_under_way(call.call.key, image.as_ref()));
-        // A COMPOUND of which an operation is known may have been killed again in a later one.
-        let known: HashSet<&[u8]> = known.filter_map(kept_as).collect();
-        let lacks = |name: &[u8]| !known.contains(name) && !known.contains(call_of_mark(name));
-        let maker = BegunReplies::new(&self.handle_key);
-        let mut made: Vec<(Identity, Vec<u8>)> = Vec::new();
-        // Of COMPOUNDs more may be known to have been done than their marks tell.
-        let mut compounds = Vec::new();
-        let mut others = 0;
-        for call in &calls {
-            let FileSystemIdentity { uuid, kind } = call.file_system;
-            let identity = Identity { uuid, kind };
-            if !lacks(call.call.key)
-                || is_older(&call.at, &newest)
-                || not_replayed.contains(&identity)
-            {
-                continue;
-            }
-            let Some(storage) = self.storage_of(identity, file_systems, storages) else { continue };
-            if call_of_mark(call.call.key) != call.call.key {
-                compounds.push(identity);
-            }
-            match maker.reply(call, || outcome_of(storage, call)) {
-                Ok(Some(behind)) => made.push((identity, behind)),
-                Ok(None) => others += 1,
-                Err(error) => {
-                    others += 1;
-                    tracing::debug!(
-                        "a call had begun, and its objects cannot be looked at: {error}"
-                    );
-                }
-            }
-        }
-        for (entry, storage) in storages.iter_mut() {
-            let is_told = made.iter().any(|(identity, _)| *identity == entry.identity);
-            if (is_told || compounds.contains(&entry.identity))
-                && let Err(why) = storage.make_stable()
-            {
-                tracing::warn!(
-                    "{}: calls that were done when the server was killed are executed again if they are \
-                     sent again: {why}",
-                    shown(entry)
-                );
-                made.retain(|(identity, _)| *identity != entry.identity);
-            }
-        }
-        if !made.is_empty() || others > 0 {
-            tracing::info!(
-                "the server was killed with calls in flight: {} were done and get their replies if they \
-                 are sent again, {others} were not, or it cannot be told",
-                made.len()
-            );
-        }
-        made.into_iter().map(|(_, behind)| behind).collect()
-    }
-
-    /// What is known of sessions, if a call of one is among these.
-    fn client_state(&self, calls: &[BegunCall<'_>]) -> Option<StateImage> {
-        let is_of_session = |call: &BegunCall<'_>| !may_be_under_way(call.call.key, None);
-        if !calls.iter().any(is_of_session) {
-            return None;
-        }
-        let found = FoundState::find(&self.state_directory).unwrap_or_else(|error| {
-            tracing::warn!(
-                "cannot read what clients had opened and locked when the server was killed: {error}"
-            );
-            None
-        });
-        found.map(|found| found.image)
-    }
-
-    fn storage_of<'s>(
-        &self,
-        identity: Identity,
-        file_systems: &[FileSystemEntry],
-        storages: &'s mut Storages,
-    ) -> Option<&'s mut dyn Recoverable> {
-        if !storages.iter().any(|(known, _)| known.identity == identity) {
-            let entry = file_systems.iter().find(|entry| entry.identity == identity)?;
-            match self.open(entry) {
-                Ok(storage) => storages.push((entry.clone(), storage?)),
-                Err(error) => {
-                    tracing::debug!("calls had begun on what cannot be opened: {error}");
-                    return None;
-                }
-            }
-        }
-        let (_, storage) = storages.iter_mut().find(|(known, _)| known.identity == identity)?;
-        Some(&mut **storage)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     //! Unit ring.
     use std::os::unix::fs::PermissionsExt;
 
-    use steadfast_recovery::{Action, ObjectKey, Place, Unlinked};
+    use steadfast_recovery::{Action, FileSystemIdentity, ObjectKey, Place, Unlinked};
     use steadfast_vfs::{CallName, StorageHandle};
 
     use super::*;

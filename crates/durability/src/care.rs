@@ -8,8 +8,11 @@ use steadfast_intent_log::{
 };
 
 use super::adopting::LookAround;
+use super::known::note_known;
+use super::listing::shown;
 use super::medium::FileMedium;
-use super::start::{OpenStorage, StartIntentLogError, note_known, shown};
+use super::start::StartIntentLogError;
+use super::storages::OpenStorage;
 use super::survey;
 
 /// A log that nobody uses: the caller has the state directory to himself.

@@ -8,9 +8,10 @@ use steadfast_recovery::{Change, ObjectKey, Recoverable};
 
 use super::adopting::candidate;
 use super::care::LogCare;
-use super::listing::{Listing, is_operation};
+use super::known::{is_known, note_known};
+use super::listing::{Listing, is_operation, shown};
 use super::medium::FileMedium;
-use super::start::{StartIntentLogError, is_known, note_known, shown};
+use super::start::StartIntentLogError;
 use super::{aside, hex, refused, survey};
 
 /// Objects of records that are looked for on a file system that may be theirs.

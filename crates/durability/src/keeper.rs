@@ -6,8 +6,30 @@
 //! alone, writes their records itself: group commit without waiting for company. The checkpointer
 //! flushes file systems by time and by fill level.
 //!
+//! What it does is in modules below this one: `place` has the way of a change into the log, `committer` writes,
+//! `checkpoint` and `marks` flush, `switch` and `unmade` leave the log and come back to it, `faulty` has the
+//! file systems that cannot be flushed.
+//!
 //! A *gate* stands before the log: every change passes it before it is applied. Closed, changes
 //! wait; so the log can be left or entered at a moment when no change is half in it.
+
+mod checkpoint;
+mod committer;
+pub(super) mod faulty;
+mod for_server;
+mod keeping;
+mod marks;
+mod moments;
+mod pace;
+mod parked;
+pub(super) mod place;
+mod room_wait;
+mod served;
+pub(super) mod status;
+pub(super) mod switch;
+#[cfg(test)]
+pub(super) mod switch_tests;
+mod unmade;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,31 +43,36 @@ use steadfast_intent_log::{Batch, IntentLog, Lsn};
 use steadfast_runtime::ServerLink;
 
 use super::begun::BegunRings;
-use super::faulty::Faults;
-use super::marks::FileSystemMarks;
+use super::known::note_known;
 use super::medium::FileMedium;
-use super::moments::Marks;
-use super::pace::Pace;
-use super::parked::Parked;
-use super::replies::ReplyStore;
-use super::served::Served;
-use super::start::{OpenStorage, note_known};
-use super::status::LastCheckpoint;
-use super::switch::Switch;
+use super::replies::{REPLIES_BYTES_MAX, ReplyStore};
+use super::storages::OpenStorage;
 use super::under_way::{Noted, UnderWayFile};
+use faulty::Faults;
+use marks::FileSystemMarks;
+use moments::Marks;
+use pace::Pace;
+use parked::Parked;
+use served::Served;
+use status::LastCheckpoint;
+use switch::Switch;
 
 /// Threads that write.
-pub(super) const COMMITTERS: usize = 2;
+const COMMITTERS: usize = 2;
 /// Writes that take longer than this, in ns, are left to committers.
-pub(super) const INLINE_WRITE_NS_MAX: u64 = 1_000_000;
+const INLINE_WRITE_NS_MAX: u64 = 1_000_000;
 /// Between two looks at whether a full log has room again.
-pub(super) const FULL_WAIT: Duration = Duration::from_millis(100);
+const FULL_WAIT: Duration = Duration::from_millis(100);
 /// Between two attempts to note that the log was given up.
-pub(super) const RETRY: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(10);
+/// A device or a file system that fails again so soon is tried less often…
+const RELAPSE: Duration = Duration::from_secs(600);
+/// … at the least as often as this.
+const RETRY_MAX: Duration = Duration::from_secs(3600);
 /// For the threads' end.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
 /// For the end of what has passed the gate.
-pub(super) const DRAIN_POLL: Duration = Duration::from_millis(1);
+const DRAIN_POLL: Duration = Duration::from_millis(1);
 
 /// How the log is used.
 #[derive(Clone, Debug)]
@@ -74,7 +101,7 @@ impl Default for IntentLogOptions {
             checkpoint_interval: Duration::from_secs(5),
             checkpoint_fill_percent: 40,
             device_retry_interval: Duration::from_secs(30),
-            replies_bytes_max: 64 << 20,
+            replies_bytes_max: REPLIES_BYTES_MAX,
         }
     }
 }
@@ -106,94 +133,94 @@ pub(super) struct Parts {
 }
 
 #[derive(Default)]
-pub(super) struct Checkpointing {
-    pub(super) is_wanted: bool,
-    pub(super) is_stopping: bool,
+struct Checkpointing {
+    is_wanted: bool,
+    is_stopping: bool,
     /// Whether file systems have begun to be used that are to be marked.
-    pub(super) are_marks_due: bool,
+    are_marks_due: bool,
     /// Checkpoints begun and ended, so that who asks for one can wait for it.
-    pub(super) begun: u64,
-    pub(super) ended: u64,
+    begun: u64,
+    ended: u64,
     /// The last one that somebody waits for, and whether somebody waits for the one that runs or for its
     /// end.
-    pub(super) waited_for: u64,
-    pub(super) is_waited_for: bool,
+    waited_for: u64,
+    is_waited_for: bool,
     /// The one that ended last, and how many did anything.
-    pub(super) last: Option<LastCheckpoint>,
-    pub(super) count: u64,
+    last: Option<LastCheckpoint>,
+    count: u64,
 }
 
 /// The log at work. One a server, shared by all its threads.
 pub struct IntentLogKeeper {
-    pub(super) uuid: [u8; 16],
+    uuid: [u8; 16],
     pub(super) log: IntentLog,
-    pub(super) untold_write_verifier: u64,
+    untold_write_verifier: u64,
     /// Held from a flush until what it has told is noted: the kernel tells of lost data once.
-    pub(super) flushing: Mutex<()>,
-    pub(super) open_storage: Box<OpenStorage>,
+    flushing: Mutex<()>,
+    open_storage: Box<OpenStorage>,
     /// Without it a kill leaves attributes by halves.
-    pub(super) under_way: Option<Arc<UnderWayFile>>,
+    under_way: Option<Arc<UnderWayFile>>,
     /// Without it the repetition of a call that a kill has left without a reply is executed again.
-    pub(super) begun: Option<BegunRings>,
+    begun: Option<BegunRings>,
     /// What is noted there and has a record that may not be stable, and whether there is any.
     pub(super) noted: Mutex<Vec<(Lsn, Noted)>>,
-    pub(super) has_noted: AtomicBool,
+    has_noted: AtomicBool,
     pub(super) medium: Arc<FileMedium>,
-    pub(super) options: IntentLogOptions,
-    pub(super) state_directory: PathBuf,
-    pub(super) phase: AtomicU8,
+    options: IntentLogOptions,
+    state_directory: PathBuf,
+    phase: AtomicU8,
     /// Why it is not on, and who switches it.
-    pub(super) switch: Switch,
+    switch: Switch,
     /// Changes that have passed the gate and whose records are not complete; those that are not
     /// logged, until they have been applied.
-    pub(super) passed: AtomicUsize,
-    pub(super) gate: Mutex<()>,
-    pub(super) gate_opens: Condvar,
+    passed: AtomicUsize,
+    gate: Mutex<()>,
+    gate_opens: Condvar,
     /// Committers that sleep, and whether there may be something for them.
-    pub(super) sleeping: AtomicUsize,
-    pub(super) has_work: AtomicBool,
+    sleeping: AtomicUsize,
+    has_work: AtomicBool,
     /// Whether that is to be written now, and workers that would rather have more written with it.
-    pub(super) is_wanted: AtomicBool,
-    pub(super) holders: AtomicUsize,
-    pub(super) work: Mutex<bool>,
-    pub(super) wake: Condvar,
-    pub(super) parked: Mutex<Parked>,
-    pub(super) stable_grew: Condvar,
-    pub(super) stable_lock: Mutex<()>,
-    pub(super) checkpointing: Mutex<Checkpointing>,
-    pub(super) checkpoint_wanted: Condvar,
-    pub(super) checkpoint_ended: Condvar,
-    pub(super) space: Mutex<()>,
-    pub(super) space_grew: Condvar,
+    is_wanted: AtomicBool,
+    holders: AtomicUsize,
+    work: Mutex<bool>,
+    wake: Condvar,
+    parked: Mutex<Parked>,
+    stable_grew: Condvar,
+    stable_lock: Mutex<()>,
+    checkpointing: Mutex<Checkpointing>,
+    checkpoint_wanted: Condvar,
+    checkpoint_ended: Condvar,
+    space: Mutex<()>,
+    space_grew: Condvar,
     /// Held by who writes superblocks.
-    pub(super) superblocks: Mutex<()>,
+    superblocks: Mutex<()>,
     /// Why one could not be written, until a committer has seen it.
-    pub(super) superblock_fault: Mutex<Option<String>>,
+    superblock_fault: Mutex<Option<String>>,
     /// Held by who registers a file system.
-    pub(super) registering: Mutex<()>,
+    registering: Mutex<()>,
     /// Threads that send replies.
-    pub(super) settling: AtomicUsize,
-    pub(super) served: Mutex<Served>,
-    pub(super) faults: Mutex<Faults>,
+    settling: AtomicUsize,
+    served: Mutex<Served>,
+    faults: Mutex<Faults>,
     /// What the file systems' marks say.
-    pub(super) file_system_marks: FileSystemMarks,
+    file_system_marks: FileSystemMarks,
     /// Where clients were told why something is not served, and when it was told last.
-    pub(super) not_served: Mutex<HashMap<Vec<u8>, (String, Instant)>>,
-    pub(super) has_faulty: AtomicBool,
-    pub(super) is_closing: AtomicBool,
-    pub(super) server: OnceLock<ServerLink>,
-    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
-    pub(super) writing: AtomicUsize,
+    not_served: Mutex<HashMap<Vec<u8>, (String, Instant)>>,
+    has_faulty: AtomicBool,
+    is_closing: AtomicBool,
+    server: OnceLock<ServerLink>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    writing: AtomicUsize,
     /// Those that workers have used, for the next: their memory is large.
-    pub(super) spare_batches: Mutex<Vec<Batch>>,
+    spare_batches: Mutex<Vec<Batch>>,
     /// How long a write has taken of late.
-    pub(super) recent_write_ns: AtomicU64,
+    recent_write_ns: AtomicU64,
     /// How fast checkpoints have data written.
-    pub(super) pace: Mutex<Pace>,
+    pace: Mutex<Pace>,
     /// Where replies are kept when the log's tail passes them.
-    pub(super) replies: ReplyStore,
+    replies: ReplyStore,
     /// Which time marks were written.
-    pub(super) marks: Mutex<Marks>,
+    marks: Mutex<Marks>,
 }
 
 impl std::fmt::Debug for IntentLogKeeper {

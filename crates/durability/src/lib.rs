@@ -12,41 +12,28 @@ mod adopting;
 mod aside;
 mod begun;
 mod care;
-mod checkpoint;
 mod choices;
 mod client_records;
-mod committer;
-mod comparison;
+mod compared;
 mod device;
 mod device_flush;
-mod faulty;
-mod for_server;
 mod keeper;
+mod known;
 mod listing;
-mod marks;
 mod medium;
-mod moments;
 mod mutation;
 mod observed;
 mod outliving;
-mod pace;
-mod parked;
-mod place;
 mod probe;
+mod records;
 mod refused;
 mod replay;
 mod replies;
-mod room_wait;
-mod served;
 mod start;
 mod state_image;
-mod status;
-mod switch;
-#[cfg(test)]
-mod switch_tests;
+mod storages;
 mod told;
 mod under_way;
-mod unmade;
 
 /// Bytes as people write them.
 fn hex(bytes: &[u8]) -> String {
@@ -61,24 +48,24 @@ fn hex(bytes: &[u8]) -> String {
 use steadfast_intent_log::{Superblock, Survey, survey_operations};
 
 pub use adopting::{LookAround, MountedNow};
+pub use aside::SetAside;
 pub use begun::forget_begun;
 pub use care::{LogCare, LogFound, OperationsFound, SuperblockFound};
 pub use client_records::ClientRecordFile;
 pub use device::{BlockDevice, DeviceWrites, Medium as DeviceMedium};
-pub use faulty::FaultySince;
+pub use keeper::faulty::FaultySince;
+pub use keeper::place::LogHandle;
+pub use keeper::status::{FileSystemStatus, IntentLogStatus, LastCheckpoint};
+pub use keeper::switch::{Flushed, Left, SwitchError};
 pub use keeper::{IntentLogKeeper, IntentLogOptions, Phase};
+pub use known::is_any_open;
 pub use medium::FileMedium;
-pub use place::LogHandle;
 pub use probe::{Probe, ProbeError, SizeProbe, Times, Verdict, probe};
-pub use replay::ReplayError;
+pub use records::ReplayError;
 pub use replies::{RepliesKept, kept_replies};
-pub use start::{
-    OpenStorage, StartIntentLog, StartIntentLogError, StartedIntentLog, is_any_open,
-    is_anything_set_aside,
-};
+pub use start::{StartIntentLog, StartIntentLogError, StartedIntentLog, is_anything_set_aside};
 pub use state_image::{FoundState, StateImageFile};
-pub use status::{FileSystemStatus, IntentLogStatus, LastCheckpoint, SetAside};
-pub use switch::{Flushed, Left, SwitchError};
+pub use storages::OpenStorage;
 pub use under_way::forget_under_way;
 
 /// What is in a log; notes for replay are no operations.

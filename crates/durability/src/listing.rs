@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 
+use steadfast_intent_log::FileSystemEntry;
 use steadfast_recovery::{Action, Change, ObjectKey, Place, Recoverable};
 
 use super::hex;
@@ -31,6 +32,11 @@ pub(super) struct Listing {
     seen: HashSet<String>,
     names: Vec<String>,
     more: u64,
+}
+
+/// Where a file system of the log is served, for people.
+pub(super) fn shown(entry: &FileSystemEntry) -> String {
+    String::from_utf8_lossy(&entry.path).into_owned()
 }
 
 /// A name as it may be shown on a terminal.

@@ -20,20 +20,17 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use steadfast_engine::{call_of, kept_as};
-use steadfast_intent_log::NO_FILE_SYSTEM;
 use steadfast_intent_log::replies::{Segment, SegmentError, write_entry, write_segment_head};
-use steadfast_recovery::{Action, Change};
 use steadfast_sys::{durable_file, identity};
-
-use super::keeper::{IntentLogKeeper, IntentLogOptions, Phase};
 
 const DIRECTORY: &str = "replies";
 const SUFFIX: &str = "replies";
+/// Bytes of a store, where nothing else is configured.
+pub(super) const REPLIES_BYTES_MAX: u64 = 64 << 20;
 /// A segment is left when it is as large as this, or a part of the store.
 const SEGMENT_BYTES: u64 = 4 << 20;
 const SEGMENTS_MIN: u64 = 8;
@@ -44,9 +41,6 @@ const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// Replies are kept for as long as a client may ask for them again: Linux's time-out over TCP, and
 /// some more.
 pub(super) const REPLIES_STAY: Duration = Duration::from_secs(65);
-/// While the store cannot be written replies stay in the ring, unless it is as full as this, in
-/// percent.
-const REPLIES_FILL_PERCENT: u64 = 25;
 /// Between two messages that the store cannot be written.
 const TELL_AGAIN: Duration = Duration::from_secs(30);
 
@@ -377,50 +371,7 @@ pub fn kept_replies(state_directory: &Path) -> io::Result<Vec<Vec<u8>>> {
     if !state_directory.join(DIRECTORY).exists() {
         return Ok(Vec::new());
     }
-    let bytes_max = IntentLogOptions::default().replies_bytes_max;
-    Ok(ReplyStore::open(state_directory, bytes_max)?.replies.into_newest())
-}
-
-impl IntentLogKeeper {
-    /// Logs the reply to a call that was flushed and has no record of its own, so that it outlives the
-    /// server. Returns the LSN that the reply waits for; `None` if nothing is logged now. Never waits
-    /// for room: who flushes may be waited for by who makes it.
-    pub(super) fn log_reply(&self, behind: &[u8]) -> Option<u64> {
-        self.passed.fetch_add(1, Ordering::SeqCst);
-        let lsn = (self.phase() == Phase::On).then(|| {
-            let mut record = Vec::with_capacity(behind.len() + 16);
-            Change::new(Action::Nothing).encode(&mut record);
-            let change_bytes = record.len();
-            record.extend_from_slice(behind);
-            let Ok(admission) = self.log.admit(record.len()) else {
-                // The log is full.
-                self.want_checkpoint();
-                self.replies.gather(std::iter::once(behind));
-                let _told = self.replies.flush();
-                return None;
-            };
-            let lsn = self.log.reserve(admission, NO_FILE_SYSTEM);
-            if self.log.complete_with(lsn, record, change_bytes) {
-                self.has_work.store(true, Ordering::SeqCst);
-            }
-            Some(lsn.0)
-        });
-        self.passed.fetch_sub(1, Ordering::SeqCst);
-        lsn.flatten()
-    }
-
-    /// Has replies in the store, so that the log's tail can pass them.
-    pub(super) fn keep_replies(&self) {
-        // What is stable was gathered before.
-        let up_to = self.log.stable();
-        let (used, all) = self.log.fill();
-        let may_wait = used * 100 <= all * REPLIES_FILL_PERCENT;
-        let is_closing = self.is_closing.load(Ordering::SeqCst);
-        if self.replies.flush().is_err() && may_wait && !is_closing {
-            return;
-        }
-        self.log.retain((!is_closing).then(|| up_to.next()));
-    }
+    Ok(ReplyStore::open(state_directory, REPLIES_BYTES_MAX)?.replies.into_newest())
 }
 
 fn tell_of_failure(segments: &mut Segments, error: &io::Error) {

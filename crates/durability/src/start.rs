@@ -1,47 +1,42 @@
 //! The start of the log: look at what is there, decide, replay, go on.
 
+mod begun_calls;
+mod comparison;
+mod unmade;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_intent_log::recovery::{Decision, Known, Observed, decide};
+use steadfast_intent_log::recovery::{Decision, Observed, decide};
 use steadfast_intent_log::{
     Extent, FileSystemEntry, Identity, IntentLog, LiveRecords, Lsn, Reader, Superblock, Survey,
     count_record_like, format, inspect,
 };
-use steadfast_recovery::{Change, Recoverable};
-use steadfast_recovery::{finish_cut, undo};
-use steadfast_sys::durable_file;
+use steadfast_recovery::{Change, Recoverable, finish_cut, undo};
 
 use super::adopting::LookAround;
 use super::begun::BegunRings;
-use super::comparison::Comparison;
 use super::keeper::{IntentLogKeeper, IntentLogOptions, Parts};
+use super::known::{KNOWN_FILE, is_another_open, known, note_known};
+use super::listing::shown;
 use super::medium::FileMedium;
 use super::mutation::{self, Mutation};
 use super::observed::ObservedFile;
 use super::probe::time_superblocks;
-use super::replay::{ReplayError, RingRecords, replay};
+use super::records::{ReplayError, RingRecords};
+use super::replay::replay;
 use super::replies::{OpenedReplies, ReplyStore};
+use super::storages::{OpenStorage, Storages};
 use super::told::tell;
 use super::under_way::{self, Found, UnderWayFile};
-use super::{aside, hex, refused, survey};
-
-/// Which log this server uses.
-const KNOWN_FILE: &str = "intent-log.known";
-/// Which log must not be replayed, though it could not be marked so.
-const GIVEN_UP_FILE: &str = "intent-log.given-up";
-
-/// Finds the file system of a directory, to replay what the log has of it.
-pub type OpenStorage =
-    dyn Fn(&FileSystemEntry) -> Result<Option<Box<dyn Recoverable>>, String> + Send + Sync;
+use super::{aside, refused, survey};
+use comparison::Comparison;
 
 /// File systems whose records were not replayed.
 type NotReplayed = Vec<Identity>;
-/// File systems that are open.
-pub(super) type Storages = Vec<(FileSystemEntry, Box<dyn Recoverable>)>;
 
 /// What the log is started with.
 pub struct StartIntentLog {
@@ -126,67 +121,6 @@ pub enum StartIntentLogError {
     /// The state directory cannot be written.
     #[error("cannot write to the state directory: {0}")]
     StateDirectory(io::Error),
-}
-
-fn read_or_empty(path: &Path) -> io::Result<String> {
-    match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        text => text,
-    }
-}
-
-/// Notes that the log's epochs up to this one must not be replayed, though that cannot be written
-/// to it.
-pub(super) fn note_given_up(directory: &Path, uuid: &[u8; 16], epoch: u64) -> io::Result<()> {
-    let text = format!("{} {epoch}\n", hex(uuid));
-    durable_file::replace(&directory.join(GIVEN_UP_FILE), text.as_bytes())
-}
-
-const OPEN: &str = "open";
-const CLOSED: &str = "closed";
-
-/// Notes which log this server uses, and whether it may have something that is nowhere else.
-pub(super) fn note_known(directory: &Path, uuid: &[u8; 16], is_open: bool) -> io::Result<()> {
-    let state = if is_open { OPEN } else { CLOSED };
-    let text = format!("{} {state}\n", hex(uuid));
-    durable_file::replace(&directory.join(KNOWN_FILE), text.as_bytes())
-}
-
-/// Whether this server has used a log that was not closed.
-///
-/// # Errors
-/// The state directory's.
-pub fn is_any_open(directory: &Path) -> io::Result<bool> {
-    is_another_open(directory, None)
-}
-
-/// Whether another log than this one was used last, and was not closed.
-fn is_another_open(directory: &Path, superblock: Option<&Superblock>) -> io::Result<bool> {
-    let known = read_or_empty(&directory.join(KNOWN_FILE))?;
-    let Some((uuid, OPEN)) = known.trim().split_once(' ') else { return Ok(false) };
-    Ok(superblock.is_none_or(|superblock| hex(&superblock.uuid) != uuid))
-}
-
-fn known(directory: &Path, superblock: Option<&Superblock>) -> io::Result<Known> {
-    let Some(superblock) = superblock else { return Ok(Known::Unknown) };
-    let given_up = read_or_empty(&directory.join(GIVEN_UP_FILE))?;
-    if let Some((uuid, epoch)) = given_up.trim().split_once(' ')
-        && uuid == hex(&superblock.uuid)
-        && epoch.parse().is_ok_and(|epoch: u64| superblock.epoch <= epoch)
-    {
-        return Ok(Known::GivenUp);
-    }
-    Ok(if is_known(directory, &superblock.uuid)? { Known::Ours } else { Known::Unknown })
-}
-
-/// Whether this is the log that the state directory goes with.
-pub(super) fn is_known(directory: &Path, uuid: &[u8; 16]) -> io::Result<bool> {
-    let known = read_or_empty(&directory.join(KNOWN_FILE))?;
-    Ok(known.split_whitespace().next() == Some(&*hex(uuid)))
-}
-
-pub(super) fn shown(entry: &FileSystemEntry) -> String {
-    String::from_utf8_lossy(&entry.path).into_owned()
 }
 
 impl StartIntentLog {
@@ -357,7 +291,7 @@ impl StartIntentLog {
         opened.map_err(|source| StartIntentLogError::Open { path: self.path.clone(), source })
     }
 
-    pub(super) fn open(
+    fn open(
         &self,
         entry: &FileSystemEntry,
     ) -> Result<Option<Box<dyn Recoverable>>, StartIntentLogError> {
@@ -481,7 +415,7 @@ impl StartIntentLog {
         // Where something was set aside the disk may have failed, and lost what was in effect.
         let has_asides = !aside::files_of(&self.state_directory, &entry.identity)?.is_empty();
         self.remove_asides_of_ring(superblock, entry)?;
-        replay_asides(&self.state_directory, entry, storage)?;
+        aside::replay_all(&self.state_directory, entry, storage)?;
         let records =
             RingRecords { medium, extent: Extent::of(superblock), file_system: entry.index };
         let (directory, epoch) = (&self.state_directory, superblock.epoch);
@@ -570,40 +504,4 @@ fn tell_of_half(entry: &FileSystemEntry, why: &dyn std::fmt::Display) {
 /// The state directory's.
 pub fn is_anything_set_aside(state_directory: &Path) -> io::Result<bool> {
     aside::is_any(state_directory)
-}
-
-/// Replays what was set aside of a file system.
-pub(super) fn replay_asides(
-    state_directory: &Path,
-    entry: &FileSystemEntry,
-    storage: &mut dyn Recoverable,
-) -> Result<(), ReplayError> {
-    for file in aside::files_of(state_directory, &entry.identity)? {
-        let begun = std::time::Instant::now();
-        let report = aside::replay_file(&file, state_directory, storage)?;
-        tell(entry, &report, storage, begun.elapsed());
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_given_up_stays_so_with_all_epochs_before_it() {
-        let place = tempfile::tempdir().expect("a directory");
-        let log = FileMedium::create(&place.path().join("log"), 16 << 20).expect("made");
-        let superblock = format(&log, [7; 16], [1; 16], 2).expect("written");
-        note_known(place.path(), &superblock.uuid, true).expect("noted");
-        note_given_up(place.path(), &superblock.uuid, 5).expect("noted");
-        let known = |uuid, epoch| {
-            let superblock = Superblock { uuid, epoch, ..superblock.clone() };
-            known(place.path(), Some(&superblock)).expect("read")
-        };
-        for (epoch, expected) in [(4, Known::GivenUp), (5, Known::GivenUp), (6, Known::Ours)] {
-            assert_eq!(known([7; 16], epoch), expected, "{epoch}");
-        }
-        assert_eq!(known([8; 16], 4), Known::Unknown);
-    }
 }

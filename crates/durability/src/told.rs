@@ -11,9 +11,8 @@ use steadfast_recovery::{Action, Change, ObjectKey, Recoverable};
 use steadfast_sys::durable_file;
 
 use super::hex;
-use super::listing::object_shown;
-use super::replay::{Records, ReplayError};
-use super::start::shown;
+use super::listing::{object_shown, shown};
+use super::records::{Records, ReplayError};
 
 /// Conflicts of one replay that are told one by one.
 const TOLD_MAX: usize = 1000;

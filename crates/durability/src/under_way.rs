@@ -175,7 +175,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::switch_tests::{start, start_with};
+    use crate::keeper::switch_tests::{start, start_with};
     use crate::{IntentLogKeeper, LogHandle};
 
     const FILE_SYSTEM: FileSystemIdentity = FileSystemIdentity { uuid: [5; 16], kind: 6 };

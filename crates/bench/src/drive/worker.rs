@@ -12,12 +12,13 @@ use steadfast_sys::epoll::{Epoll, Events};
 
 use super::alarm::{self, Alarm};
 use super::datagram::{self, Resender};
-use super::pace::{Pace, Random, Schedule};
+use super::pace::{Pace, Schedule};
 use super::tally::Tally;
 use super::{
     CONNECTING, Live, MEASURING, Plan, STOPPING, Script, Shared, Transport, Verdict, sockets,
 };
 use crate::error::BenchError;
+use crate::random::Random;
 use crate::records::{Arrival, Inbox, Outbox};
 use crate::replies::{LongData, NEVER_WRITTEN};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use steadfast_client::{ReplyBody, parse_reply};
 use steadfast_xdr::{Reader, XdrError};
 
-use super::client::Failure;
+use super::failure::Failure;
 
 /// Longest path (`MNTPATHLEN` of RFC 1813).
 const PATH_BYTES_MAX: usize = 1024;

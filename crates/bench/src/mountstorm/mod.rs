@@ -11,6 +11,7 @@
 mod beside;
 mod client;
 mod everything;
+mod failure;
 mod listing;
 mod report;
 mod worker;

@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use steadfast_sys::epoll::{Epoll, Events, Interest};
 
-use super::client::{Common, Failure, KINDS, Next, Step, StormClient};
+use super::client::{Common, KINDS, Next, Step, StormClient};
 use super::everything::EveryShareTally;
+use super::failure::Failure;
 use super::listing::Paths;
 use super::{Mountstorm, Shared};
 use crate::drive::Control;
-use crate::drive::pace::Random;
 use crate::drive::sockets;
 use crate::drive::tally::{self, histogram};
 use crate::error::BenchError;
+use crate::random::Random;
 use crate::records::{Arrival, Inbox, Outbox};
 
 /// How many clients start before the thread looks after those that have.

@@ -11,11 +11,11 @@ use steadfast_xdr::Reader;
 
 use super::tree::{self, WorkingSet};
 use super::{Nhfsstone, WRITTEN, is_plausible};
-use crate::drive::pace::Random;
 use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
 use crate::mix::{Deck, NAMES};
 use crate::pattern;
+use crate::random::Random;
 use crate::records::Outbox;
 use crate::replies::{self, Complaint, at_end, skip_wcc};
 use crate::setup::CallWriter;

@@ -220,7 +220,7 @@ impl FromStr for Operation {
     /// `read:4096`, `write:4096:file_sync`, `write+commit:4096`, `getattr`, …; sizes default to
     /// 4096 (of listings to 30720), stability to `unstable`.
     fn from_str(text: &str) -> Result<Self, BenchError> {
-        let unknown = || BenchError::Unknown(text.to_owned());
+        let unknown = || BenchError::Unknown { asked: text.to_owned(), kinds: OPERATIONS_HELP };
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or("");
         let (size, stable) = (parts.next(), parts.next());

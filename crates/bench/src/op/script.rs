@@ -13,10 +13,10 @@ use super::check::{Ended, MODES};
 use super::tree::{LISTED_NAMES, SMALL_FILES, TURN_NAME_BYTES, Tree};
 use super::tree::{link_target, object_name, turn_name};
 use super::{Load, Operation};
-use crate::drive::pace::Random;
 use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
 use crate::pattern;
+use crate::random::Random;
 use crate::records::Outbox;
 use crate::replies::{self, Complaint, LongData, at_end, skip_wcc};
 

@@ -20,9 +20,9 @@ use steadfast_wire::nfs4::{Attribute4, Bitmap4, Op4, ReadDir4Args, Sequence4Args
 use super::script::Promises;
 use super::tree::object_name;
 use super::{Load, Operation};
-use crate::drive::pace::Random;
 use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
+use crate::random::Random;
 use crate::records::Outbox;
 use crate::replies::LongData;
 pub(super) use changing::Changes4;

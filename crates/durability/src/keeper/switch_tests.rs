@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use steadfast_recovery::{ChangeLog, FileSystemIdentity};
 use steadfast_vfs::{FileSystemSync, FsError};
 
-use super::keeper::{IntentLogKeeper, IntentLogOptions, Phase};
-use super::place::LogHandle;
-use super::start::{OpenStorage, StartIntentLog, StartedIntentLog};
-use super::switch::{Left, SwitchError};
+use crate::{
+    IntentLogKeeper, IntentLogOptions, Left, LogHandle, OpenStorage, Phase, StartIntentLog,
+    StartedIntentLog, SwitchError,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     syncs: AtomicUsize,
     fails: AtomicBool,
     /// As the kernel tells of what it could not write: to who asks first.
@@ -36,18 +36,18 @@ impl FileSystemSync for Disk {
     }
 }
 
-pub(super) fn start(place: &std::path::Path) -> StartedIntentLog {
+pub(crate) fn start(place: &std::path::Path) -> StartedIntentLog {
     start_with(place, Box::new(|_| Ok(None)))
 }
 
-pub(super) fn start_with(
+pub(crate) fn start_with(
     place: &std::path::Path,
     open_storage: Box<OpenStorage>,
 ) -> StartedIntentLog {
     parts(place, open_storage).start().expect("started")
 }
 
-pub(super) fn parts(place: &std::path::Path, open_storage: Box<OpenStorage>) -> StartIntentLog {
+pub(crate) fn parts(place: &std::path::Path, open_storage: Box<OpenStorage>) -> StartIntentLog {
     StartIntentLog {
         path: place.join("intent.log"),
         file_bytes: 16 << 20,
@@ -66,7 +66,7 @@ pub(super) fn parts(place: &std::path::Path, open_storage: Box<OpenStorage>) -> 
     }
 }
 
-pub(super) fn join(
+pub(crate) fn join(
     keeper: &Arc<IntentLogKeeper>,
 ) -> (LogHandle, Arc<Disk>, steadfast_recovery::LoggedFileSystem) {
     let (log, disk) = (LogHandle::new(keeper), Arc::new(Disk::default()));

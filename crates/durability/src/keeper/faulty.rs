@@ -10,8 +10,7 @@ use steadfast_intent_log::Identity;
 use steadfast_recovery::LoggedFileSystem;
 use steadfast_vfs::FsError;
 
-use super::keeper::{IntentLogKeeper, Phase};
-use super::switch::{RELAPSE, RETRY_MAX};
+use super::{IntentLogKeeper, Phase, RELAPSE, RETRY_MAX};
 
 /// One failure of one of them: after it came back it may fail again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

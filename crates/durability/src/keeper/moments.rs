@@ -18,7 +18,7 @@ use rustix::time::ClockId;
 use steadfast_recovery::{Action, Change, change_bytes_max};
 use steadfast_vfs::Time;
 
-use super::keeper::{IntentLogKeeper, Phase};
+use super::{IntentLogKeeper, Phase};
 
 /// Between two marks, while operations come.
 const MARK_EVERY: Duration = Duration::from_millis(20);

@@ -7,11 +7,14 @@ use steadfast_intent_log::recovery::marks::Fate;
 use steadfast_intent_log::recovery::{MarksFact, Refusal};
 use steadfast_intent_log::{FileSystemEntry, Identity, IntentLog, Lsn, Superblock, Survey};
 
-use super::adopting::hint;
-use super::marks::{Compared, mark_replayed};
-use super::medium::FileMedium;
-use super::start::{StartIntentLog, StartIntentLogError, Storages, shown};
-use super::{aside, refused, survey};
+use crate::adopting::hint;
+use crate::compared::{Compared, mark_replayed};
+use crate::listing::shown;
+use crate::medium::FileMedium;
+use crate::storages::Storages;
+use crate::{aside, refused, survey};
+
+use super::{StartIntentLog, StartIntentLogError};
 
 /// What came of it.
 #[derive(Default)]

@@ -9,11 +9,12 @@ use steadfast_runtime::{ParkedReply, ReplySender, ServerLink};
 use steadfast_sys::memory::prefer_huge_pages;
 use steadfast_sys::scheduling;
 
-use super::keeper::{
+use crate::known::{note_given_up, note_known};
+use crate::mutation::{self, Mutation};
+
+use super::{
     COMMITTERS, DRAIN_POLL, FULL_WAIT, INLINE_WRITE_NS_MAX, IntentLogKeeper, Phase, RETRY,
 };
-use super::mutation::{self, Mutation};
-use super::start::{note_given_up, note_known};
 
 /// What is held back while a committer sleeps waits no longer for more.
 const HELD_MAX: Duration = Duration::from_millis(1);
@@ -331,7 +332,7 @@ impl IntentLogKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::switch_tests::start;
+    use crate::keeper::switch_tests::start;
 
     #[test]
     fn what_is_held_back_is_written_when_it_is_released_or_wanted() {

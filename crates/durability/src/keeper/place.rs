@@ -13,15 +13,15 @@ use steadfast_recovery::{
 };
 use steadfast_vfs::{FileSystemSync, FsError, LogRecord, LoggedChange};
 
-use super::aside::{self, AsidePath};
-use super::keeper::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
-use super::marks::Compared;
+use crate::aside::{self, AsidePath};
+use crate::compared::Compared;
+use crate::mutation::{self, Mutation};
+use crate::refused;
+use crate::under_way::Noted;
+
 use super::moments::Begun;
-use super::mutation::{self, Mutation};
-use super::refused;
 use super::room_wait::RoomWait;
-use super::start::replay_asides;
-use super::under_way::Noted;
+use super::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
 
 /// Before somebody who waits at the gate looks whether it makes sense to wait on.
 const GATE_WAIT: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl IntentLogKeeper {
                 Ok(Some(mut storage)) => self
                     .require_not_refused(&entry, &files, &mut *storage)
                     .and_then(|()| {
-                        replay_asides(directory, &entry, &mut *storage)
+                        aside::replay_all(directory, &entry, &mut *storage)
                             .map_err(|error| error.to_string())
                     })
                     .and_then(|()| {

@@ -23,8 +23,10 @@ use steadfast_intent_log::{
 };
 use steadfast_vfs::FsError;
 
-use super::keeper::{DRAIN_POLL, IntentLogKeeper, Phase};
-use super::start::note_known;
+use crate::known::note_known;
+use crate::listing::shown;
+
+use super::{DRAIN_POLL, IntentLogKeeper, Phase, RELAPSE, RETRY_MAX};
 
 /// Pieces of the ring that are written and read before a device that has failed is trusted again,
 /// and blocks of each.
@@ -32,10 +34,6 @@ const TRIAL_PIECES: u64 = 64;
 const TRIAL_BLOCKS: usize = 16;
 /// A log that is to be closed and has nothing in it says so at one of so many attempts.
 const CLOSE_ATTEMPTS: usize = 3;
-/// A device that fails again so soon is tried less often…
-pub(super) const RELAPSE: Duration = Duration::from_secs(600);
-/// … at the least as often as this.
-pub(super) const RETRY_MAX: Duration = Duration::from_secs(3600);
 
 /// Why changes are not logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,7 +286,7 @@ impl IntentLogKeeper {
         let served = self.served.lock().indices();
         let usage = self.log.usage().file_systems;
         let served = usage.iter().filter(|usage| served.contains(&usage.entry.index));
-        served.map(|usage| (usage.entry.index, super::start::shown(&usage.entry))).collect()
+        served.map(|usage| (usage.entry.index, shown(&usage.entry))).collect()
     }
 
     /// Leaves the log, empty and closed, until [`IntentLogKeeper::enable`] or the next start.

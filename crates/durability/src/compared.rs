@@ -1,49 +1,19 @@
-//! Marks on file systems, of how far the log had got with each ([`steadfast_intent_log::mark`]):
-//! written before each flush of a checkpoint, and compared at the start.
+//! A file system's mark at the start ([`steadfast_intent_log::mark`]): what it says, compared with what the
+//! log has, and the mark of one whose records were replayed.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
 use steadfast_intent_log::recovery::marks::{Fate, MarkFacts, fate, is_aside_older};
-use steadfast_intent_log::{
-    FileSystemEntry, Identity, IntentLog, Lsn, MARK_SLOT_BYTES, Mark, MarkPlace,
-};
+use steadfast_intent_log::{FileSystemEntry, Identity, IntentLog, Lsn, MARK_SLOT_BYTES, Mark};
 use steadfast_recovery::Recoverable;
-use steadfast_vfs::{FileSystemSync, FsError};
+use steadfast_vfs::FsError;
 
 use super::aside::AsidePath;
 use super::hex;
-use super::keeper::{IntentLogKeeper, Phase};
-use super::start::shown;
-
-/// What is known of the mark of one file system.
-#[derive(Debug, Default)]
-struct OfOne {
-    /// Of the mark written last.
-    sequence: u64,
-    /// The slot of the mark that is known to be stable, which is not written over.
-    stable_slot: Option<usize>,
-    /// Whether somebody was told that it cannot be written.
-    is_told: bool,
-}
-
-/// The marks of file systems that are served, by the log's index.
-#[derive(Debug, Default)]
-pub(super) struct FileSystemMarks {
-    of: Mutex<HashMap<u32, OfOne>>,
-    /// File systems that have begun to be used, and are to be marked.
-    due: Mutex<Vec<u32>>,
-}
-
-/// A mark that is written, and not yet known to be stable.
-struct Written {
-    place: MarkPlace,
-    slot: usize,
-}
+use super::listing::shown;
 
 /// Milliseconds since 1970.
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
@@ -54,178 +24,6 @@ pub(super) fn time_shown(time_ms: u64) -> String {
     let seconds = (time_ms / 1000).min(253_402_300_799);
     let time = UNIX_EPOCH + Duration::from_secs(seconds);
     humantime::format_rfc3339_seconds(time).to_string()
-}
-
-impl IntentLogKeeper {
-    /// Flushes a file system, with a mark that says up to where. On return its changes up to `up_to`,
-    /// which have all been applied, are stable.
-    pub(super) fn sync_marked(
-        &self,
-        entry: &FileSystemEntry,
-        sync: &dyn FileSystemSync,
-        up_to: Lsn,
-    ) -> Result<(), FsError> {
-        self.sync_with(entry, sync, up_to, entry.tail)
-    }
-
-    /// A file system has been flushed up to here, and is left to others: nothing of it is to be
-    /// replayed, whatever copy of the log comes back.
-    pub(super) fn mark_flushed(
-        &self,
-        entry: &FileSystemEntry,
-        sync: &dyn FileSystemSync,
-        up_to: Lsn,
-    ) -> Result<(), FsError> {
-        self.sync_with(entry, sync, up_to, up_to)
-    }
-
-    fn sync_with(
-        &self,
-        entry: &FileSystemEntry,
-        sync: &dyn FileSystemSync,
-        up_to: Lsn,
-        flushed: Lsn,
-    ) -> Result<(), FsError> {
-        let written = self.write_mark(entry, sync, up_to, flushed);
-        sync.sync()?;
-        if let Some(Written { place, slot }) = written {
-            self.file_system_marks.of.lock().entry(entry.index).or_default().stable_slot =
-                Some(slot);
-            self.log.marked(entry.index, place);
-        }
-        Ok(())
-    }
-
-    /// `None` if it cannot be written: then the file system keeps the one that it has. To be called by
-    /// who holds `flushing`, or once nobody else flushes.
-    fn write_mark(
-        &self,
-        entry: &FileSystemEntry,
-        sync: &dyn FileSystemSync,
-        applied: Lsn,
-        flushed: Lsn,
-    ) -> Option<Written> {
-        let epoch = self.log.epoch();
-        let known = {
-            let of = self.file_system_marks.of.lock();
-            of.get(&entry.index).map(|of| (of.sequence, of.stable_slot))
-        };
-        let (before, stable_slot) =
-            known.filter(|(sequence, _)| *sequence > 0).unwrap_or_else(|| {
-                let found = sync.read_mark().ok().and_then(|bytes| Mark::found(&bytes));
-                found.map_or((0, None), |(mark, slot)| (mark.sequence, Some(slot)))
-            });
-        let (sequence, slot) = (before + 1, usize::from(stable_slot == Some(0)));
-        let mark = Mark {
-            log: self.uuid,
-            host: self.log.host(),
-            file_system: entry.identity,
-            sequence,
-            epoch,
-            applied,
-            stable: self.log.stable().min(applied),
-            flushed: flushed.min(applied),
-            time_ms: now_ms(),
-        };
-        let written = sync.write_mark((slot * MARK_SLOT_BYTES) as u64, &mark.encode());
-        let mut all = self.file_system_marks.of.lock();
-        let of = all.entry(entry.index).or_default();
-        match written {
-            Ok(()) => {
-                (of.sequence, of.stable_slot) = (sequence, stable_slot);
-                Some(Written { place: mark.place(), slot })
-            }
-            Err(FsError::ReadOnly) => None,
-            Err(error) => {
-                if !std::mem::replace(&mut of.is_told, true) {
-                    tracing::warn!(
-                        "{}: the intent log's mark cannot be written to its file system: {error}; \
-                         if the state directory is restored from an older copy, that is not noticed \
-                         here",
-                        shown(entry)
-                    );
-                }
-                None
-            }
-        }
-    }
-
-    /// Marks all file systems that are served as flushed up to the last change; the flush that makes
-    /// the marks stable is done too. For when the log is left. The first failure of a flush, which
-    /// may be told only once by the kernel.
-    pub(super) fn mark_all_flushed(&self) -> Result<(), (FileSystemEntry, FsError)> {
-        let mut outcome = Ok(());
-        for usage in self.log.usage().file_systems {
-            let sync = self.served.lock().sync_of(usage.entry.index);
-            if let Some(sync) = sync
-                && let Err(error) = self.mark_flushed(&usage.entry, &*sync, self.log.last())
-            {
-                tracing::warn!("{}: cannot be flushed: {error}", shown(&usage.entry));
-                if outcome.is_ok() {
-                    outcome = Err((usage.entry, error));
-                }
-            }
-        }
-        outcome
-    }
-
-    /// A file system begins to be used. If it does not carry the mark that the log knows of, it was
-    /// rolled back, or served otherwise, while the log had nothing of it. The log forgets that mark, so
-    /// that the next start does not take what is logged from here on for older or newer than the disk.
-    pub(super) fn begin_marks(&self, index: u32, sync: &dyn FileSystemSync) {
-        if self.file_system_marks.of.lock().contains_key(&index) {
-            return;
-        }
-        let usages = self.log.usage().file_systems;
-        let Some(usage) = usages.iter().find(|usage| usage.entry.index == index) else { return };
-        let entry = &usage.entry;
-        // One that cannot be read, as by a thread that has taken a client's identity, is unknown.
-        let found = sync.read_mark().ok().and_then(|bytes| Mark::found(&bytes));
-        let found = found.map(|(mark, _)| mark).filter(|mark| mark.file_system == entry.identity);
-        let ours = found.filter(|mark| mark.log == self.uuid);
-        if entry.mark.is_some_and(|known| ours.is_none_or(|mark| mark.place() < known)) {
-            self.log.unmarked(index);
-        }
-        if let Some(mark) = found.filter(|mark| mark.log != self.uuid) {
-            tracing::info!(
-                "{}: was served with another intent log ({}) until {}; is served with this one from \
-                 now on",
-                shown(entry),
-                hex(&mark.log),
-                time_shown(mark.time_ms)
-            );
-        }
-        self.file_system_marks.of.lock().entry(index).or_default();
-        self.file_system_marks.due.lock().push(index);
-        self.checkpointing.lock().are_marks_due = true;
-        self.checkpoint_wanted.notify_all();
-    }
-
-    /// Marks those that have begun to be used.
-    pub(super) fn mark_those_due(&self) {
-        let due = std::mem::take(&mut *self.file_system_marks.due.lock());
-        for index in due {
-            self.mark_now(index);
-        }
-    }
-
-    fn mark_now(&self, index: u32) {
-        let _flushing = self.flushing.lock();
-        if self.phase() != Phase::On || self.faults.lock().has(index) {
-            return;
-        }
-        let usages = self.log.usage().file_systems;
-        let Some(usage) = usages.iter().find(|usage| usage.entry.index == index) else { return };
-        let Some(sync) = self.served.lock().sync_of(index) else { return };
-        if let Err(error) = self.sync_marked(&usage.entry, &*sync, self.log.last()) {
-            self.note_faulty(index, &usage.entry.path, error);
-        }
-    }
-
-    /// The log does not know the file system any more.
-    pub(super) fn forget_mark(&self, index: u32) {
-        self.file_system_marks.of.lock().remove(&index);
-    }
 }
 
 /// What was found out about one file system at the start.

@@ -6,9 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use steadfast_runtime::{LogActivity, ParkedReply, ReplyLog, ReplySender, ServerLink};
 
-use super::IntentLogKeeper;
-use super::keeper::Phase;
-use super::room_wait;
+use super::{IntentLogKeeper, Phase, room_wait};
 
 impl ReplyLog for IntentLogKeeper {
     fn start(self: Arc<Self>, server: ServerLink) -> io::Result<()> {

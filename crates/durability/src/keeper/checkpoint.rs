@@ -7,12 +7,13 @@ use std::time::Instant;
 use steadfast_intent_log::{FileSystemEntry, FileSystemUsage};
 use steadfast_vfs::{FileSystemSync, FsError};
 
-use super::aside;
-use super::keeper::{FULL_WAIT, IntentLogKeeper, Phase};
+use crate::aside;
+use crate::mutation::{self, Mutation};
+
 use super::moments::IDLE_MARK;
-use super::mutation::{self, Mutation};
 use super::pace::LogLoad;
 use super::status::LastCheckpoint;
+use super::{FULL_WAIT, IntentLogKeeper, Phase};
 
 /// Of a log that is as full as this, in percent, a checkpoint takes no heed of the log's own writes: soon
 /// they would wait for room.

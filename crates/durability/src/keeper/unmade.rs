@@ -5,61 +5,20 @@
 //! It is made by the checkpointer's thread: who adds a share may hold what changes need that have
 //! passed the gate. Until it is on, changes are flushed.
 
-use std::sync::Arc;
+use steadfast_intent_log::format;
 
-use steadfast_intent_log::{IntentLog, format, new_superblock};
+use crate::probe::time_superblocks;
 
-use super::begun::BegunRings;
-use super::keeper::{IntentLogKeeper, Parts, Phase};
-use super::medium::FileMedium;
-use super::probe::time_superblocks;
-use super::replies::{OpenedReplies, ReplyStore};
-use super::start::{StartIntentLog, StartIntentLogError, StartedIntentLog};
 use super::switch::SwitchError;
-use super::under_way::UnderWayFile;
-
-impl StartIntentLog {
-    /// Begins without a log, which is made when it is needed. There must be none: neither a file at
-    /// its place, nor one that was used last and not closed.
-    ///
-    /// # Errors
-    /// When a log of this size cannot be, or the state directory cannot be written.
-    pub fn start_unmade(self) -> Result<StartedIntentLog, StartIntentLogError> {
-        let failed = |error: &dyn std::fmt::Display| StartIntentLogError::Write {
-            path: self.path.clone(),
-            why: error.to_string(),
-        };
-        let verifier = self.untold_write_verifier;
-        let superblock = new_superblock(self.file_bytes, self.new_uuid, self.host, verifier)
-            .map_err(|error| failed(&error))?;
-        let log = IntentLog::unformatted(&superblock).map_err(|error| failed(&error))?;
-        let under_way = UnderWayFile::create(&self.state_directory)
-            .map_err(StartIntentLogError::StateDirectory)?;
-        let begun = BegunRings::create(&self.state_directory)
-            .map_err(StartIntentLogError::StateDirectory)?;
-        let OpenedReplies { store, replies } =
-            ReplyStore::open(&self.state_directory, self.options.replies_bytes_max)
-                .map_err(StartIntentLogError::StateDirectory)?;
-        let keeper = IntentLogKeeper::new(Parts {
-            uuid: superblock.uuid,
-            log,
-            medium: Arc::new(FileMedium::unmade(&self.path, self.file_bytes)),
-            options: self.options,
-            state_directory: self.state_directory,
-            open_storage: self.open_storage,
-            untold_write_verifier: self.untold_write_verifier,
-            under_way: Some(under_way),
-            begun: Some(begun),
-            replies: store,
-        });
-        keeper.switch.note_unmade(keeper.options.device_retry_interval);
-        keeper.open_gate(Phase::Off);
-        let write_verifier = self.new_write_verifier;
-        Ok(StartedIntentLog { keeper, write_verifier, replies: replies.into_newest() })
-    }
-}
+use super::{IntentLogKeeper, Phase};
 
 impl IntentLogKeeper {
+    /// There is no file yet: changes are flushed until there is one.
+    pub(crate) fn begin_unmade(&self) {
+        self.switch.note_unmade(self.options.device_retry_interval);
+        self.open_gate(Phase::Off);
+    }
+
     /// Has the log made soon, if there is none yet.
     pub(super) fn make_if_unmade(&self) {
         if self.switch.is_unmade() && self.switch.is_wanted_first() {
@@ -109,9 +68,9 @@ mod tests {
 
     use steadfast_recovery::ChangeLog;
 
-    use super::super::switch::Left;
-    use super::super::switch_tests::{join, parts, start};
     use super::*;
+    use crate::keeper::switch_tests::{join, parts, start};
+    use crate::{Left, StartIntentLog};
 
     #[test]
     fn a_log_that_nobody_needed_is_made_when_the_first_file_system_wants_it() {
@@ -176,6 +135,6 @@ mod tests {
         assert_eq!(keeper.disable(), Err(SwitchError::IsOffAsAsked));
         assert!(!keeper.close(7));
         assert!(!place.path().join("intent.log").exists());
-        assert!(!super::super::is_any_open(place.path()).expect("read"));
+        assert!(!crate::is_any_open(place.path()).expect("read"));
     }
 }

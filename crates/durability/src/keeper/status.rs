@@ -7,12 +7,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use steadfast_intent_log::{Counters, Histogram, Lsn, Usage};
 
-use super::aside;
-use super::device::{DeviceWrites, writes_of};
-use super::keeper::{IntentLogKeeper, Phase};
-use super::replies::RepliesKept;
-use super::start::shown;
+use crate::aside::{self, SetAside};
+use crate::device::{DeviceWrites, writes_of};
+use crate::listing::shown;
+use crate::replies::RepliesKept;
+
 use super::switch::Left;
+use super::{IntentLogKeeper, Phase};
 
 /// When the last checkpoint ended, and how long it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,17 +45,6 @@ pub struct FileSystemStatus {
     /// What its device was asked to write since the machine was started, by whomever; `None` where
     /// the kernel does not tell (btrfs, memory).
     pub device: Option<DeviceWrites>,
-}
-
-/// A file of records that wait for their file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAside {
-    /// In the state directory.
-    pub file: PathBuf,
-    /// How large it is.
-    pub bytes: u64,
-    /// Where the file system was served when they were set aside; `None` if that cannot be read.
-    pub path: Option<String>,
 }
 
 /// What the log is doing, for the operator.
