@@ -244,10 +244,10 @@ fn clients_with_opens_and_locks_go_on_after_each_kill() {
             shared.longest_wait();
             let is_told = round % 4 == 3;
             if is_told {
-                stop(running)
+                stop(running);
             } else {
-                kill(running)
-            };
+                kill(running);
+            }
             let begun = Instant::now();
             running = start();
             *shared.server.lock().unwrap() = running.address;
