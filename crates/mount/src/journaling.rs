@@ -16,11 +16,11 @@ use steadfast_journal::{
 };
 
 use crate::connect::{Connected, Specification};
+use crate::counters::Waits;
+use crate::document::{JournalStatus, RecoveriesStatus, milliseconds, shown, unix_ms};
 use crate::options::{JournalSync, Options};
 use crate::replay::{Carried, ReplayError, Replayed, Replaying, Report, replay, replay_again};
 use crate::server::Server;
-use crate::status::counters::Waits;
-use crate::status::{JournalStatus, RecoveriesStatus, milliseconds, shown, unix_ms};
 use crate::transport::Patience;
 
 /// How often the journal gives room back, and is made stable if its owner wants that by time.

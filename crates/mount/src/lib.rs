@@ -18,6 +18,8 @@
 
 mod attribute_cache;
 mod connect;
+mod counters;
+mod document;
 mod errors;
 mod fuse;
 mod guard;
@@ -30,6 +32,7 @@ mod node;
 mod options;
 mod pool;
 mod process;
+mod recoverer;
 mod recovery;
 mod replay;
 mod server;

@@ -1,39 +1,32 @@
-//! What a mount with a journal does when its server has lost what it had acknowledged from memory: names,
-//! attributes and data of an `async` share, in a crash.
+//! What a mount with a journal knows of its server's memory: whether the server has lost what it had acknowledged
+//! from there, on an `async` share in a crash, and who waits until that is there again.
 //!
 //! On each new connection the server is asked for its write verifier (docs/recovery.md) before a call is sent.
 //! If it is another one, and the share is or was `async`, all calls in flight are given up, and new ones wait.
-//! The journal is replayed; objects that had to be made again have new handles then. Afterwards the calls go on:
-//! those that change nothing are made again, a change takes the fate of its record.
+//! `recoverer.rs` brings back what was lost. Afterwards the calls go on: those that change nothing are made again,
+//! a change takes the fate of its record.
 //!
 //! It must never
 //!
 //! - let a call reach a server that has lost something, before that is there again;
-//! - append to the journal while it is replayed (the `gate`);
-//! - make a change again that the replay has made.
+//! - let anybody append to the journal while it is replayed (the `gate`).
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-use std::{io, thread};
+use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
 use steadfast_client::{RpcConnection, RpcTransport};
 use steadfast_journal::{JournalId, Sequence};
 
 use crate::held::Verifier;
-use crate::journaling::Journaling;
-use crate::node::Nodes;
-use crate::replay::{Carried, ReplayError, Replayed};
 use crate::server::Server;
 use crate::transport::{Greeter, Link, Patience, is_lost};
-use crate::write_back::WriteBack;
 
 /// What the server takes of a name.
 const NAME_BYTES_MAX: usize = 255;
-/// Pause after a recovery that did not come to its end: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// What has become of a change that was in flight when the server lost something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -298,18 +291,17 @@ impl Recovery {
         Ok(state.fates.remove(&record).unwrap_or(Fate::NotMade))
     }
 
-    /// What was lost is there again. False if the server has lost something once more.
-    fn finish(&self, replayed: &Replayed) -> bool {
+    /// What was lost is there again, on a server with this verifier if it has the recovery program; `fate` says
+    /// what has become of a change in flight. False if the server has lost something once more.
+    pub(crate) fn finish(
+        &self,
+        verifier: Option<Verifier>,
+        fate: impl Fn(&Sequence) -> Fate,
+    ) -> bool {
         let mut state = self.state.lock();
-        if replayed.verifier.is_some() && replayed.verifier != state.verifier {
+        if verifier.is_some() && verifier != state.verifier {
             return false;
         }
-        let fate = |record: &Sequence| {
-            if replayed.not_made.contains(record) {
-                return Fate::NotMade;
-            }
-            Fate::Made(replayed.made.get(record).cloned().map(FileHandle))
-        };
         let fates: Vec<_> = state.watched.iter().map(|record| (*record, fate(record))).collect();
         for (record, fate) in fates {
             // Whoever has not taken the fate of an earlier recovery yet still takes that.
@@ -343,8 +335,32 @@ impl Recovery {
         self.changed.notify_all();
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
+    /// Has nobody append to the journal before the guard is dropped ([`Recovery::enter`]).
+    pub(crate) fn hold_appends(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write()
+    }
+
+    /// The changes in flight whose fate is kept.
+    pub(crate) fn watched(&self) -> HashSet<Sequence> {
+        self.state.lock().watched.clone()
+    }
+
+    /// Asks the server, as a recovery does, and believes it, whatever an old reply has said meanwhile.
+    pub(crate) fn ask_anew(&self, server: &Server) -> Result<RecoveryStatus, ClientError> {
+        let asked = |nfs: &mut Nfs3Client<_>| self.ask(nfs);
+        let losses = server.link.losses();
+        let status =
+            server.call_for_recovery(losses, &self.identity, Patience::default(), asked)?;
+        self.state.lock().verifier = Some(status.verifier);
+        Ok(status)
+    }
+
     /// Waits until there is something to do; false at the end of the mount.
-    fn await_loss(&self) -> bool {
+    pub(crate) fn await_loss(&self) -> bool {
         let mut state = self.state.lock();
         while !state.has_lost && !state.is_closed {
             self.changed.wait(&mut state);
@@ -370,81 +386,4 @@ impl Greeter for Recovery {
 fn host_name() -> Vec<u8> {
     let name = rustix::system::uname().nodename().to_bytes().to_vec();
     name.into_iter().take(NAME_BYTES_MAX).collect()
-}
-
-/// The thread that recovers.
-#[derive(Debug)]
-pub(crate) struct Recoverer {
-    pub(crate) recovery: Arc<Recovery>,
-    pub(crate) server: Arc<Server>,
-    pub(crate) journaling: Arc<Journaling>,
-    pub(crate) write_back: Arc<WriteBack>,
-    pub(crate) nodes: Arc<Nodes>,
-}
-
-impl Recoverer {
-    pub(crate) fn start(self) -> io::Result<()> {
-        let run = move || {
-            while self.recovery.await_loss() {
-                self.recover();
-            }
-        };
-        thread::Builder::new().name("nfs-recovery".to_owned()).spawn(run)?;
-        Ok(())
-    }
-
-    fn recover(&self) {
-        tracing::warn!("the server has lost what it had acknowledged: the journal is replayed");
-        self.journaling.note_recovery_begun();
-        let mut pause = PAUSE.0;
-        let (mut fates, mut carried) = (Replayed::default(), Carried::default());
-        while !self.recovery.state.lock().is_closed {
-            match self.attempt(&mut fates, &mut carried) {
-                Ok(true) => return self.journaling.note_recovered(),
-                Ok(false) => tracing::info!("the server has lost something again"),
-                Err(error) => tracing::warn!("{error}; trying again"),
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE.1);
-        }
-    }
-
-    /// The fates are those of all attempts: what one of them has settled is not in the journal at the next.
-    fn attempt(&self, fates: &mut Replayed, carried: &mut Carried) -> Result<bool, ReplayError> {
-        let _gate = self.recovery.gate.write();
-        let mut unanswered = self.write_back.quiesce();
-        let in_flight = self.recovery.state.lock().watched.clone();
-        unanswered.extend(&in_flight);
-        // What an old reply has said meanwhile is put right.
-        let identity = &self.recovery.identity;
-        let asked = |nfs: &mut Nfs3Client<_>| self.recovery.ask(nfs);
-        let losses = self.server.link.losses();
-        let status = self.server.call_for_recovery(losses, identity, Patience::default(), asked);
-        let status = status.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
-        self.recovery.state.lock().verifier = Some(status.verifier);
-        if !status.is_waited_for {
-            // Others may have changed what an earlier attempt has.
-            carried.forget_doubts();
-        }
-        let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight, carried);
-        if replayed.is_err() && !status.is_waited_for {
-            // Others are served beside this attempt.
-            carried.forget_doubts();
-        }
-        let replayed = replayed?;
-        for (old, new) in &replayed.report.made_again {
-            self.nodes.rename_handle(&FileHandle(old.clone()), FileHandle(new.clone()));
-        }
-        self.nodes.doubt_all();
-        self.write_back.recovered(&replayed.not_made);
-        fates.not_made.extend(replayed.not_made);
-        fates.made.extend(replayed.made);
-        fates.verifier = replayed.verifier;
-        let told = self.recovery.tell_recovered(&self.server);
-        let told = told.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
-        if told.is_some() && replayed.verifier.is_some() && told != replayed.verifier {
-            return Ok(false);
-        }
-        Ok(self.recovery.finish(fates))
-    }
 }

@@ -18,9 +18,9 @@ use steadfast_client::{
     ClientError, Identity, Procedure, Reply, RpcConnection, RpcTransport, append_call,
 };
 
+use crate::counters::{Counters, index_of};
+use crate::document::ConnectionStatus;
 use crate::process;
-use crate::status::ConnectionStatus;
-use crate::status::counters::{Counters, index_of};
 use connection::{Connection, Pending};
 
 /// How often somebody who waits looks whether it is still waited for.

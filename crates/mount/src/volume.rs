@@ -21,6 +21,7 @@ use steadfast_client::{
 };
 
 use crate::connect::Connected;
+use crate::counters::Counters;
 use crate::errors::Errno;
 use crate::journaling::Journaling;
 use crate::keeping::Keeping;
@@ -28,9 +29,9 @@ use crate::locks::Locks;
 use crate::node::{Node, Nodes};
 use crate::options::{LocalLocks, Options};
 use crate::process::{Identities, Who};
-use crate::recovery::{Recoverer, Recovery};
+use crate::recoverer::Recoverer;
+use crate::recovery::Recovery;
 use crate::server::Server;
-use crate::status::counters::Counters;
 use crate::transport::{Caller, Patience};
 use crate::write_back::WriteBack;
 

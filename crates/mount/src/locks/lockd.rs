@@ -12,9 +12,9 @@ use steadfast_client::{ClientError, FileHandle, Identity, RpcConnection, rpcbind
 
 use super::ledger::{Entry, Header, Ledger, Unsynced, owner_name};
 use super::table::{Kind, Span};
+use crate::document::unix_ms;
 use crate::options::Options;
 use crate::server::Server;
-use crate::status::unix_ms;
 use crate::transport::{Caller, Greeter, Link, Patience, Repeats};
 
 /// How long each step of finding it may take.

@@ -30,12 +30,12 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use steadfast_client::nlm::{NlmStat, Tested};
 use steadfast_client::{ClientError, FileHandle, Identity};
 
+use crate::document::LocksStatus;
 use crate::errors::Errno;
 use crate::node::Node;
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::server::Server;
-use crate::status::LocksStatus;
 use crate::transport::Patience;
 use lockd::{Lockd, Remote, Unanswered};
 use table::{Held, Kind, Owner, Span, Table};

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::document::{ANSWER_BYTES_MAX, Answer, FlushRequest, Flushed, MountStatus, Request};
-use super::place::{MountPoint, shown, socket_directories, socket_name};
+use super::place::{MountPoint, socket_directories, socket_name};
+use crate::document::{
+    ANSWER_BYTES_MAX, Answer, FlushRequest, Flushed, MountStatus, Request, shown,
+};
 
 /// How long a process may take to say how it is.
 const PROMPT: Duration = Duration::from_millis(800);

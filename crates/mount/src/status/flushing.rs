@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use steadfast_journal::Sequence;
 
-use super::document::Flushed;
-use super::gather::{Subject, milliseconds};
+use super::gather::Subject;
+use crate::document::{Flushed, milliseconds};
 use crate::node::Node;
 use crate::transport::Patience;
 use crate::write_back::Wanted;

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use steadfast_client::Identity;
 
-use super::counters::Counted;
-use super::document::{DataStatus, JournalStatus, MountStatus, ProcedureStatus};
-use super::place::shown;
 use crate::connect::Specification;
+use crate::counters::Counted;
+use crate::document::{
+    DataStatus, JournalStatus, MountStatus, ProcedureStatus, milliseconds, shown, unix_ms,
+};
 use crate::journaling::Journaling;
 use crate::keeping::Keeping;
 use crate::node::ROOT;
@@ -142,14 +143,4 @@ fn procedure(counted: &Counted) -> ProcedureStatus {
         latency_us: counted.latency_us,
         p99_us: counted.p99_us,
     }
-}
-
-/// A time in ms since 1970.
-pub(crate) fn unix_ms(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, milliseconds)
-}
-
-/// A length of time in ms.
-pub(crate) fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -154,11 +154,6 @@ pub(super) fn prepare_directory(directory: &Path, user: u32) -> io::Result<()> {
     }
     let directory = directory.display();
     Err(io::Error::other(format!("{directory} is not a directory of user {user} alone")))
-}
-
-/// A path for messages: in one line, though it is not UTF-8.
-pub(crate) fn shown(path: &Path) -> String {
-    String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
 }
 
 #[cfg(test)]

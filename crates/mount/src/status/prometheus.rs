@@ -4,8 +4,10 @@
 
 use std::fmt::Write;
 
-use super::document::{ConnectionStatus, DataStatus, JournalStatus, MountStatus, ProcedureStatus};
-use super::place::{MountPoint, shown};
+use super::place::MountPoint;
+use crate::document::{
+    ConnectionStatus, DataStatus, JournalStatus, MountStatus, ProcedureStatus, shown,
+};
 
 /// A mount, with its answer if it has one.
 pub type Told<'a> = (&'a MountPoint, Option<&'a MountStatus>);

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::document::{Answer, REQUEST_BYTES_MAX, Request};
 use super::gather::Subject;
 use super::place::{prepare_directory, socket_directories, socket_name};
+use crate::document::{Answer, REQUEST_BYTES_MAX, Request};
 
 /// Who asks at one time; more are sent away.
 const CONNECTIONS_MAX: usize = 32;

@@ -12,8 +12,8 @@ use socket2::{Domain, Socket, Type};
 use steadfast_client::{ClientError, Reply, RpcConnection, reserved};
 
 use super::{Caller, End, Link, Lost, Slot};
-use crate::status::counters::Counters;
-use crate::status::{ConnectionStatus, unix_ms};
+use crate::counters::Counters;
+use crate::document::{ConnectionStatus, unix_ms};
 
 /// How long one attempt to connect takes at most.
 const CONNECTING: Duration = Duration::from_secs(5);

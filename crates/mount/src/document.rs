@@ -1,16 +1,20 @@
 //! What a mount tells of itself, as `steadfast mount status --json` prints it. Fields are only ever added.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use serde::{Deserialize, Serialize};
 
 /// The longest answer that is read, in bytes.
-pub(super) const ANSWER_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// The longest question that is read, in bytes, with its newline.
-pub(super) const REQUEST_BYTES_MAX: u64 = 128;
+pub(crate) const REQUEST_BYTES_MAX: u64 = 128;
 
 /// What a mount can be asked: one line of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// How it is.
     Status,
     /// To make everything stable at the server.
@@ -19,14 +23,14 @@ pub(super) enum Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FlushRequest {
-    pub(super) timeout_ms: u64,
+pub(crate) struct FlushRequest {
+    pub(crate) timeout_ms: u64,
 }
 
 /// What it answers: one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Status(Box<MountStatus>),
     Flush(Box<Flushed>),
     Refused(String),
@@ -231,6 +235,21 @@ pub struct RecoveriesStatus {
     pub conflicts_at_mount: u64,
     /// Where the reports of conflicts and their data are.
     pub conflicts_directory: String,
+}
+
+/// A time in ms since 1970.
+pub(crate) fn unix_ms(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, milliseconds)
+}
+
+/// A length of time in ms.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A path for messages: in one line, though it is not UTF-8.
+pub(crate) fn shown(path: &Path) -> String {
+    String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
 }
 
 #[cfg(test)]
