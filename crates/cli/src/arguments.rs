@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use steadfast_bench::arguments::BenchArguments;
 use steadfast_catalog::configuration::{Delegations, LOG_MIB, ListenAddress, LogTarget};
 use steadfast_control::slow::{CALLS_MAX, CALLS_USUAL};
@@ -13,16 +14,15 @@ use steadfast_observe::watch::WatchArguments;
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
 use crate::client_commands;
+use crate::configuration_file::CONFIGURATION_FILE;
 use crate::doctor_command;
 use crate::journal_commands::JournalArguments;
 use crate::mount_command;
-use crate::share_commands::arguments::{self as share_commands, ServerChoice};
+use crate::server_place::ServerChoice;
+use crate::share_commands::arguments as share_commands;
 use crate::status_command;
 use crate::top_command;
 use crate::tune_command;
-
-/// Where the configuration is looked for when nobody says where it is.
-pub(crate) const CONFIGURATION_FILE: &str = "/etc/steadfast/steadfast.toml";
 
 /// The port of NFS.
 pub(crate) const NFS_PORT: u16 = 2049;
@@ -111,9 +111,9 @@ pub(crate) enum Command {
     /// Have the server read again the files that people edit.
     Reload(share_commands::TellArguments),
     /// Print what a shell needs to complete these commands.
-    Completion(share_commands::CompletionArguments),
+    Completion(CompletionArguments),
     /// Write man pages of these commands into a directory.
-    Man(share_commands::ManArguments),
+    Man(ManArguments),
     /// Look at the intent log, switch it, measure its device, or decide about one that was refused.
     ///
     /// Exit status: 0 done, 1 not done, 2 wrong usage.
@@ -262,6 +262,18 @@ pub(crate) struct SlowArguments {
     /// At most so many, the slowest.
     #[arg(long, value_name = "N", default_value_t = CALLS_USUAL, value_parser = slow_count)]
     pub(crate) count: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionArguments {
+    /// The shell.
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArguments {
+    /// Where they are written.
+    pub(crate) directory: PathBuf,
 }
 
 /// Exit status: 0 stopped by a signal, 1 could not start or failed, 2 wrong usage.

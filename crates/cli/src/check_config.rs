@@ -8,7 +8,7 @@ use steadfast_catalog::Configuration;
 use steadfast_control::{plain, read_token_file};
 use steadfast_server::directory_problem;
 
-use crate::serve::wanted::read;
+use crate::configuration_file::read;
 
 /// Checks a file, and prints what it shares, or its mistakes.
 pub(crate) fn run(file: &Path) -> ExitCode {

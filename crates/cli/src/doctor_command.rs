@@ -2,18 +2,17 @@
 //!
 //! [`steadfast_observe::doctor`] looks and judges; here are the arguments, the printing and the exit status.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use steadfast_control::plain;
 use steadfast_observe::Machine;
 use steadfast_observe::doctor::{self, Sources};
 
-use crate::share_commands;
-use crate::share_commands::arguments::ServerChoice;
+use crate::output::{print, print_plain};
+use crate::server_place::ServerChoice;
 
 /// What failed before there was a report.
 const NO_REPORT: u8 = 4;
@@ -61,7 +60,7 @@ fn report(arguments: &DoctorArguments) -> Result<u8> {
     let choice = &arguments.server;
     let is_chosen =
         choice.config.is_some() || choice.state_directory.is_some() || choice.connect.is_some();
-    let server = match share_commands::client(choice) {
+    let server = match choice.client() {
         Ok(client) => Some(client),
         // A machine without a server of ours has no configuration, and is looked at all the same.
         Err(error) if !is_chosen => {
@@ -76,16 +75,6 @@ fn report(arguments: &DoctorArguments) -> Result<u8> {
     let sources = Sources { machine: Machine::default(), server, asks_names: !arguments.no_names };
     let report = doctor::examine(&sources, arguments.seconds);
     let text = if arguments.json { plain::json(&report)? + "\n" } else { report.text() };
-    print(&plain::lines(&text))?;
+    print_plain(&text)?;
     Ok(report.exit_status())
-}
-
-fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print")
-        }
-        _ => Ok(()),
-    }
 }

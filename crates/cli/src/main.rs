@@ -19,6 +19,8 @@
 mod arguments;
 mod check_config;
 mod client_commands;
+mod completion;
+mod configuration_file;
 mod doctor_command;
 mod environment;
 mod journal_commands;
@@ -27,6 +29,7 @@ mod logging;
 mod manual;
 mod mount_command;
 mod notify;
+mod output;
 mod serve;
 mod server_place;
 mod share_commands;
@@ -99,7 +102,7 @@ fn main() -> ExitCode {
             outcome(steadfast_observe::watch::run(&arguments).map_err(Into::into))
         }
         Command::Reload(arguments) => outcome(share_commands::reload(&arguments)),
-        Command::Completion(arguments) => outcome(share_commands::completion(&arguments)),
+        Command::Completion(arguments) => outcome(completion::run(&arguments)),
         Command::Man(arguments) => outcome(manual::write(&arguments)),
         Command::NamesHelper => outcome(help().map_err(Into::into)),
         Command::Serve(arguments) => {

@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result};
 
+use crate::arguments::ManArguments;
 use crate::environment;
-use crate::share_commands::arguments::ManArguments;
 
 /// Writes all pages into a directory, which is made if it is missing.
 ///

@@ -4,16 +4,32 @@
 //! administrator from the server that still runs: what can be read is used, with a warning.
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use steadfast_catalog::Configuration;
 use steadfast_catalog::configuration::{LogSettings, ServerSettings};
-use steadfast_control::plain;
+use steadfast_control::{Client, plain};
 use steadfast_server::StateDirectory;
 
-use crate::arguments::CONFIGURATION_FILE;
-use crate::serve::wanted::read;
+use crate::configuration_file::{CONFIGURATION_FILE, read};
+
+/// Which server is asked.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which server")]
+pub(crate) struct ServerChoice {
+    /// Configuration file; without it /etc/steadfast/steadfast.toml is read if it is there.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// The state directory of the server.
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) state_directory: Option<PathBuf>,
+    /// Ask by TCP, with the token in the state directory.
+    #[arg(long, value_name = "ADDR:PORT", global = true)]
+    pub(crate) connect: Option<SocketAddr>,
+}
 
 /// Where a server is found.
 #[derive(Debug)]
@@ -26,6 +42,35 @@ pub(crate) struct ServerPlace {
     pub(crate) log: Option<PathBuf>,
     /// What is wrong with the configuration, one line a mistake.
     pub(crate) mistakes: Vec<String>,
+}
+
+impl ServerChoice {
+    /// Where the server is that is meant. Warns of mistakes in its configuration.
+    ///
+    /// # Errors
+    /// See [`ServerPlace::find`].
+    pub(crate) fn place(&self) -> Result<ServerPlace> {
+        ServerPlace::find(self.config.as_deref(), self.state_directory.as_deref())
+    }
+
+    /// Who asks the server that is meant.
+    ///
+    /// # Errors
+    /// When it is not known which server is meant, or there is no token to ask it with.
+    pub(crate) fn client(&self) -> Result<Client> {
+        self.client_at(&self.place()?)
+    }
+
+    /// Who asks the server that is there.
+    ///
+    /// # Errors
+    /// When there is no token to ask it with.
+    pub(crate) fn client_at(&self, place: &ServerPlace) -> Result<Client> {
+        Ok(match self.connect {
+            Some(address) => Client::connect_tcp(address, &place.state_directory)?,
+            None => Client::connect(&place.state_directory).or_at(place.control_socket.clone()),
+        })
+    }
 }
 
 impl ServerPlace {

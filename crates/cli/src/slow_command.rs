@@ -1,7 +1,6 @@
 //! `steadfast slow`: the slowest calls of a running server, each in a sentence.
 
 use std::fmt::Write as _;
-use std::io::{ErrorKind, Write as _};
 
 use anyhow::{Context, Result};
 use steadfast_control::slow::SlowReport;
@@ -9,14 +8,14 @@ use steadfast_control::{Patience, plain};
 use steadfast_observe::text;
 
 use crate::arguments::SlowArguments;
-use crate::share_commands;
+use crate::output;
 
 /// Prints what was asked for.
 ///
 /// # Errors
 /// When no server runs, or it may not be asked.
 pub(crate) fn run(arguments: &SlowArguments) -> Result<()> {
-    let client = share_commands::client(&arguments.server)?;
+    let client = arguments.server.client()?;
     let answer = client.ask("GET", &route(arguments), Patience::Short)?;
     let report: SlowReport =
         serde_json::from_slice(&answer).context("what the server tells is no list of calls")?;
@@ -25,11 +24,7 @@ pub(crate) fn run(arguments: &SlowArguments) -> Result<()> {
     } else {
         text::slow::list(&plain::document(&report)?)
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot print"),
-        _ => Ok(()),
-    }
+    output::print(&text)
 }
 
 /// What is asked for. Nothing in it needs to be escaped: that was seen to when it was typed.

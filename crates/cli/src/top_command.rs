@@ -4,8 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use steadfast_observe::top;
 
-use crate::share_commands;
-use crate::share_commands::arguments::ServerChoice;
+use crate::server_place::ServerChoice;
 
 #[derive(Debug, Args)]
 pub(crate) struct TopCommand {
@@ -20,6 +19,6 @@ pub(crate) struct TopCommand {
 /// # Errors
 /// When no server runs, or it may not be asked.
 pub(crate) fn run(arguments: &TopCommand) -> Result<()> {
-    let client = share_commands::client(&arguments.server)?;
+    let client = arguments.server.client()?;
     Ok(top::run(&client, &arguments.shown)?)
 }

@@ -2,10 +2,9 @@
 //! them; here are the arguments and the printing.
 
 use std::fmt::Write as _;
-use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use steadfast_control::plain;
@@ -13,6 +12,8 @@ use steadfast_observe::Machine;
 use steadfast_observe::tune::{
     self, Change, Choice, Outcome, RECORD, SYSCTL_FILE, SettingState, SettingStatus,
 };
+
+use crate::output::print_plain;
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArguments {
@@ -96,13 +97,7 @@ fn tell(
     text: impl FnOnce() -> String,
 ) -> Result<()> {
     let text = if arguments.json { plain::json(told)? + "\n" } else { text() };
-    match std::io::stdout().write_all(plain::lines(&text).as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print")
-        }
-        _ => Ok(()),
-    }
+    print_plain(&text)
 }
 
 /// What has tabs in it (`tcp_rmem`), with blanks.

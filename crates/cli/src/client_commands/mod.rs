@@ -1,7 +1,5 @@
 //! `steadfast clients`: who has files open and locked at a running server, and how to end that.
 
-use std::io::Write;
-
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -10,7 +8,8 @@ use steadfast_control::clients::{ClientEnded, ClientsReport};
 use steadfast_control::{Client, Patience, plain};
 use steadfast_observe::text::clients as text;
 
-use crate::share_commands::{self, arguments::ServerChoice};
+use crate::output;
+use crate::server_place::ServerChoice;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -72,7 +71,7 @@ fn client_id(text: &str) -> Result<String, String> {
 /// # Errors
 /// When no server runs, when it may not be asked, and when nothing was done.
 pub(crate) fn run(arguments: &ClientsArguments) -> Result<()> {
-    let client = share_commands::client(&arguments.server)?;
+    let client = arguments.server.client()?;
     match &arguments.action {
         None => {
             let TellClients { holds, json } = arguments.tell;
@@ -114,11 +113,5 @@ fn tell<T: Serialize + DeserializeOwned>(
     text: impl FnOnce(&T) -> String,
 ) -> Result<()> {
     let text = if json { plain::json(told)? + "\n" } else { text(&plain::document(told)?) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print")
-        }
-        _ => Ok(()),
-    }
+    output::print(&text)
 }

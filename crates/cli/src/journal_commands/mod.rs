@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use steadfast_control::plain;
 use steadfast_journal::care;
 use steadfast_journal::report::{self, ListReport};
 use steadfast_mount::replay_journal;
+
+use crate::output::print_plain;
 
 /// The exit status of a replay that has not sent all.
 const NOT_ALL: u8 = 3;
@@ -77,7 +79,7 @@ pub(crate) fn run(arguments: &JournalArguments) -> Result<ExitCode> {
     let done = match &arguments.action {
         JournalAction::List { directory, json } => {
             let report = ListReport::of(&care::look(directory)?);
-            print(&if *json { plain::json(&report)? + "\n" } else { report.text() })
+            print_plain(&if *json { plain::json(&report)? + "\n" } else { report.text() })
         }
         JournalAction::Verify { directory } => verify(directory),
         JournalAction::Replay { directory, options } => return replay(directory, options),
@@ -98,23 +100,13 @@ fn replay(directory: &Path, options: &[String]) -> Result<ExitCode> {
         }
     };
     let report = replay_journal(directory, &options.join(","), &mut progress)?;
-    print(&report.to_string())?;
+    print_plain(&report.to_string())?;
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(NOT_ALL) })
-}
-
-fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(plain::lines(text).as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print")
-        }
-        _ => Ok(()),
-    }
 }
 
 fn verify(directory: &Path) -> Result<()> {
     let verified = care::verify(directory)?;
-    print(&report::verified(&verified))?;
+    print_plain(&report::verified(&verified))?;
     if report::is_damaged(&verified) {
         bail!(
             "the journal in {} is damaged; what is whole is sent when the share is mounted again",
@@ -144,5 +136,5 @@ fn discard(directory: &Path, file: Option<&Path>, yes: bool) -> Result<()> {
     {
         bail!("the journal in {} has no changes of {}", directory.display(), file.display());
     }
-    print(&format!("discarded {}\n", report::changes(discarded.len())))
+    print_plain(&format!("discarded {}\n", report::changes(discarded.len())))
 }

@@ -2,7 +2,6 @@
 
 mod probe_report;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +17,7 @@ use steadfast_server::StateDirectory;
 use steadfast_server::intent_log::{care, forget_what_was_mounted, log_path};
 
 use crate::arguments::{LogAction, LogArguments};
+use crate::output::print_plain;
 use crate::server_place::ServerPlace;
 use probe_report::ProbeReport;
 
@@ -33,14 +33,14 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
         LogAction::Enable => {
             let report = place.ask::<LogReport>("POST", "/v1/log/enable")?;
             let before = if report.is_unchanged { "unchanged: " } else { "" };
-            print(&format!("{before}the intent log is on\n"))
+            print_plain(&format!("{before}the intent log is on\n"))
         }
         LogAction::Disable => {
             let report = place.ask::<LogReport>("POST", "/v1/log/disable")?;
             if report.is_unchanged {
-                return print("unchanged: the intent log is off\n");
+                return print_plain("unchanged: the intent log is off\n");
             }
-            print(
+            print_plain(
                 "the intent log is off, and empty: changes are flushed one by one, which is slower \
                  and as safe; until `steadfast log enable`, or the next start of the server, which \
                  does as the configuration says\n",
@@ -50,9 +50,9 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
             let path = path.clone().unwrap_or_else(|| place.probed());
             let probed = probe(&path, *overwrite)?;
             let report = ProbeReport::of(&probed);
-            print(&if *json { line(&report)? } else { report.text() })
+            print_plain(&if *json { line(&report)? } else { report.text() })
         }
-        LogAction::Verify => print(&format!("{}\n", place.care()?.0.verify()?)),
+        LogAction::Verify => print_plain(&format!("{}\n", place.care()?.0.verify()?)),
         LogAction::Adopt { up_to_damage, replay_old_records, file_system } => {
             let (care, state) = place.care()?;
             forget_what_was_mounted(&state)?;
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
                 None if *replay_old_records => care.adopt_old_records()?,
                 None => care.adopt()?,
             };
-            print(&format!("{told}\n"))
+            print_plain(&format!("{told}\n"))
         }
         LogAction::Discard { file_system, yes_lose } => {
             let (care, _state) = place.care()?;
@@ -70,18 +70,8 @@ pub(crate) fn run(arguments: &LogArguments) -> Result<()> {
                 Some(file_system) => care.discard_file_system(file_system, *yes_lose)?,
                 None => care.discard(*yes_lose)?,
             };
-            print(&format!("{told}\n"))
+            print_plain(&format!("{told}\n"))
         }
-    }
-}
-
-fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(plain::lines(text).as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print")
-        }
-        _ => Ok(()),
     }
 }
 
@@ -139,12 +129,12 @@ fn status(place: &Place, json: bool) -> Result<()> {
         Ok(answer) => {
             let report: LogReport = read(&answer)?;
             if json {
-                return print(&line(&report)?);
+                return print_plain(&line(&report)?);
             }
             let report = plain::document(&report)?;
             let statistics = client.ask("GET", "/v1/statistics", Patience::Short)?;
             let seconds = Statistics::read(&statistics)?.seconds();
-            print(&text::report(&report, seconds, unix_time().as_millis() as u64))
+            print_plain(&text::report(&report, seconds, unix_time().as_millis() as u64))
         }
         Err(error) if error.is_without_server() => status_without_server(place, &error, json),
         Err(error) => Err(error.into()),
@@ -205,14 +195,14 @@ fn status_without_server(place: &Place, why: &AskError, json: bool) -> Result<()
     }
     let found = place.care()?.0.look()?;
     if json {
-        return print(&line(&Unused::of(&found))?);
+        return print_plain(&line(&Unused::of(&found))?);
     }
-    print(&format!("no server runs; {found}\n"))
+    print_plain(&format!("no server runs; {found}\n"))
 }
 
 fn flush(place: &Place, json: bool) -> Result<()> {
     let report: FlushReport = place.ask("POST", "/v1/log/flush")?;
-    print(&if json { line(&report)? } else { text::flushed(&plain::document(&report)?) })?;
+    print_plain(&if json { line(&report)? } else { text::flushed(&plain::document(&report)?) })?;
     if !report.faulty.is_empty() {
         bail!("not all file systems are flushed; what they lack is kept in the log");
     }

@@ -14,6 +14,8 @@ use steadfast_mount::status::{
     self, AskError, Flushed, MountPoint, MountStatus, find, mount_points, prometheus, text,
 };
 
+use crate::output::print_plain;
+
 /// How many mounts are asked at one time.
 const ASKED_AT_ONCE: usize = 64;
 
@@ -146,7 +148,7 @@ fn print_status(arguments: &StatusArguments) -> Result<ExitCode> {
     } else {
         text::mounts(&told)
     };
-    print(&page)?;
+    print_plain(&page)?;
     if !is_complete && (arguments.json || arguments.prometheus) {
         for (mount, answer) in &told {
             if let Err(error) = answer {
@@ -186,14 +188,4 @@ fn complain(mount: &MountPoint, why: &str) {
         plain::line(&directory),
         plain::line(why)
     );
-}
-
-fn print(page: &str) -> Result<()> {
-    match std::io::stdout().write_all(plain::lines(page).as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print")
-        }
-        _ => Ok(()),
-    }
 }

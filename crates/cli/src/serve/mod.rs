@@ -13,7 +13,8 @@ use steadfast_catalog::configuration::LogTarget;
 use steadfast_server::{Server, StartOptions, Unfinished, prepare_process};
 use steadfast_sys::process::{self, Signal, Signals};
 
-use crate::arguments::{CONFIGURATION_FILE, ServeArguments};
+use crate::arguments::ServeArguments;
+use crate::configuration_file::CONFIGURATION_FILE;
 use crate::logging;
 use crate::notify::Notifier;
 use wanted::{Sources, directory_of_command_line, file_to_read, read_base, wanted};

@@ -5,14 +5,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use steadfast_catalog::Configuration as FileContents;
-use steadfast_server::{
-    Base, Configuration, ReadBase, Settings, StartOptions, directory_problem, read_file,
-};
+use steadfast_server::{Base, Configuration, ReadBase, Settings, StartOptions, directory_problem};
 use steadfast_sys::process;
 
-use crate::arguments::{CONFIGURATION_FILE, NFS_PORT, ServeArguments, ServerArguments};
-use crate::logging;
+use crate::arguments::{NFS_PORT, ServeArguments, ServerArguments};
+use crate::configuration_file::{CONFIGURATION_FILE, read};
 
 /// Beside the usual configuration file: the groups' files.
 const SHARES_DIRECTORY: &str = "shares.d";
@@ -59,20 +56,6 @@ pub(crate) fn wanted(
         wanted.add_file(file, read(file)?)?;
     }
     Ok(wanted)
-}
-
-/// Reads a configuration file.
-///
-/// # Errors
-/// One line a mistake.
-pub(crate) fn read(file: &Path) -> Result<FileContents, Vec<String>> {
-    let contents = read_file(file)?;
-    if let Some(filter) = &contents.server.log_filter
-        && let Err(error) = logging::filter(&filter.value)
-    {
-        return Err(vec![format!("{}:{}: log_filter: {error}", file.display(), filter.place)]);
-    }
-    Ok(contents)
 }
 
 /// Reads the shares of the configuration file and of the command line again.

@@ -1,30 +1,14 @@
 //! The commands that manage shares, as they are typed.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use clap_complete::Shell;
 use steadfast_catalog::manage::DEFAULT_GROUP;
 use steadfast_control::api::ShareState;
 use steadfast_shares::RuleSpec;
 
 use super::rule;
-
-/// Which server is asked.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which server")]
-pub(crate) struct ServerChoice {
-    /// Configuration file; without it /etc/steadfast/steadfast.toml is read if it is there.
-    #[arg(long, value_name = "FILE", global = true)]
-    pub(crate) config: Option<PathBuf>,
-    /// The state directory of the server.
-    #[arg(long, value_name = "DIR", global = true)]
-    pub(crate) state_directory: Option<PathBuf>,
-    /// Ask by TCP, with the token in the state directory.
-    #[arg(long, value_name = "ADDR:PORT", global = true)]
-    pub(crate) connect: Option<SocketAddr>,
-}
+use crate::server_place::ServerChoice;
 
 /// How a change is made.
 #[derive(Clone, Debug, Default, Args)]
@@ -416,16 +400,4 @@ pub(crate) struct HistoryArguments {
     /// Tell of changes as they come, until interrupted, instead of those before.
     #[arg(long)]
     pub(crate) follow: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CompletionArguments {
-    /// The shell.
-    pub(crate) shell: Shell,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ManArguments {
-    /// Where they are written.
-    pub(crate) directory: PathBuf,
 }

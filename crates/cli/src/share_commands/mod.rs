@@ -6,7 +6,6 @@
 
 pub(crate) mod arguments;
 mod changes;
-mod programs;
 mod rule;
 mod waiting;
 
@@ -27,24 +26,22 @@ use steadfast_control::{AskError, Client};
 use steadfast_observe::text::{self, table::Screen};
 use steadfast_server::{directory_problem, planned_alone};
 
-use crate::arguments::CONFIGURATION_FILE;
-use crate::serve::wanted::read;
-use crate::server_place::ServerPlace;
+use crate::configuration_file::{CONFIGURATION_FILE, read};
+use crate::output::print;
+use crate::server_place::ServerChoice;
 use arguments::{
     ApplyArguments, ChangeOptions, ExportArguments, GroupAction, GroupArguments, HistoryArguments,
-    ImportArguments, PlanArguments, RollbackArguments, ServerChoice, ShareAction, ShareArguments,
-    ShareList, TellArguments,
+    ImportArguments, PlanArguments, RollbackArguments, ShareAction, ShareArguments, ShareList,
+    TellArguments,
 };
 use waiting::Waiting;
-
-pub(crate) use programs::completion;
 
 /// Mistakes that are told one by one; of more, how many.
 const MISTAKES_MAX: usize = 50;
 
 /// `steadfast share`
 pub(crate) fn share(arguments: &ShareArguments) -> Result<()> {
-    let client = client(&arguments.server)?;
+    let client = arguments.server.client()?;
     match &arguments.action {
         ShareAction::Add(add) => {
             if !add.force && arguments.server.connect.is_none() {
@@ -137,7 +134,7 @@ fn list(client: &Client, what: &ShareList) -> Result<()> {
 
 /// `steadfast group`
 pub(crate) fn group(arguments: &GroupArguments) -> Result<()> {
-    let client = client(&arguments.server)?;
+    let client = arguments.server.client()?;
     if let Some((operations, options)) = changes::groups(&arguments.action)? {
         return change(&client, operations, options);
     }
@@ -152,14 +149,14 @@ pub(crate) fn group(arguments: &GroupArguments) -> Result<()> {
 /// `steadfast apply`
 pub(crate) fn apply(arguments: &ApplyArguments) -> Result<()> {
     let wish = wish(&arguments.file, arguments.change.comment.as_ref(), arguments.partial)?;
-    wished(&client(&arguments.server)?, &wish, &arguments.change)
+    wished(&arguments.server.client()?, &wish, &arguments.change)
 }
 
 /// `steadfast plan`
 pub(crate) fn plan(arguments: &PlanArguments) -> Result<()> {
     let wish = wish(&arguments.file, None, arguments.partial)?;
     let options = ChangeOptions { dry_run: true, json: arguments.json, ..ChangeOptions::default() };
-    wished(&client(&arguments.server)?, &wish, &options)
+    wished(&arguments.server.client()?, &wish, &options)
 }
 
 /// What a file asks for.
@@ -207,7 +204,7 @@ pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
         comment: arguments.change.comment.clone(),
         partial: arguments.partial,
     };
-    let client = client(&arguments.server)?;
+    let client = arguments.server.client()?;
     if arguments.change.dry_run
         && let Err(error) = client.history()
         && error.is_without_server()
@@ -258,13 +255,13 @@ fn exports_files(etc: &Path) -> Result<Vec<PathBuf>> {
 
 /// `steadfast rollback`
 pub(crate) fn rollback(arguments: &RollbackArguments) -> Result<()> {
-    let done = asked(client(&arguments.server)?.rollback(arguments.state))?;
+    let done = asked(arguments.server.client()?.rollback(arguments.state))?;
     tell(arguments.json, &done, text::outcome::applied)
 }
 
 /// `steadfast reload`
 pub(crate) fn reload(arguments: &TellArguments) -> Result<()> {
-    let done = asked(client(&arguments.server)?.reload())?;
+    let done = asked(arguments.server.client()?.reload())?;
     tell(arguments.json, &done, text::outcome::applied)?;
     nothing_left_out(&done)
 }
@@ -275,7 +272,7 @@ pub(crate) fn history(arguments: &HistoryArguments) -> Result<()> {
     if *follow {
         return watch(arguments);
     }
-    let history = asked(client(&arguments.server)?.history())?;
+    let history = asked(arguments.server.client()?.history())?;
     tell(arguments.json, &history, |history, screen| {
         text::shares::history(history, unix_time(), screen)
     })
@@ -283,13 +280,13 @@ pub(crate) fn history(arguments: &HistoryArguments) -> Result<()> {
 
 /// `steadfast export`
 pub(crate) fn export(arguments: &ExportArguments) -> Result<()> {
-    print(&asked(client(&arguments.server)?.export(arguments.group.as_deref()))?)
+    print(&asked(arguments.server.client()?.export(arguments.group.as_deref()))?)
 }
 
 /// `steadfast history --follow`
 fn watch(arguments: &TellArguments) -> Result<()> {
     let screen = Screen::of_stdout();
-    for event in asked(client(&arguments.server)?.watch())? {
+    for event in asked(arguments.server.client()?.watch())? {
         let event = asked(event)?;
         let text = if arguments.json {
             line(&event)?
@@ -350,15 +347,6 @@ fn told_of_mistakes(head: &str, mistakes: &[Mistake]) -> anyhow::Error {
     anyhow!("{}:\n{}", plain::line(head), lines.join("\n"))
 }
 
-/// The server that is meant.
-pub(crate) fn client(choice: &ServerChoice) -> Result<Client> {
-    let place = ServerPlace::find(choice.config.as_deref(), choice.state_directory.as_deref())?;
-    Ok(match choice.connect {
-        Some(address) => Client::connect_tcp(address, &place.state_directory)?,
-        None => Client::connect(&place.state_directory).or_at(place.control_socket),
-    })
-}
-
 fn tell<T: Serialize + DeserializeOwned>(
     json: bool,
     value: &T,
@@ -369,16 +357,6 @@ fn tell<T: Serialize + DeserializeOwned>(
 
 fn line(value: &impl Serialize) -> Result<String> {
     Ok(plain::json(value)? + "\n")
-}
-
-fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print")
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -15,14 +15,13 @@ use steadfast_control::statistics::Statistics;
 use steadfast_observe::text::statistics as text;
 
 use crate::arguments::StatisticsArguments;
-use crate::share_commands;
 
 /// Prints what was asked for.
 ///
 /// # Errors
 /// When no server runs, or it may not be asked.
 pub(crate) fn run(arguments: &StatisticsArguments) -> Result<()> {
-    let client = share_commands::client(&arguments.server)?;
+    let client = arguments.server.client()?;
     let metrics = |format: Format| {
         client.ask("GET", &format!("/metrics?format={}", format.name()), Patience::Short)
     };

@@ -8,15 +8,15 @@ mod next;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
+use steadfast_control::plain;
 use steadfast_control::statistics::unix_time;
-use steadfast_control::{Client, plain};
 use steadfast_observe::status::{self, Asked, Report, Verdict};
 use steadfast_observe::text::status as text;
 
-use crate::server_place::ServerPlace;
-use crate::share_commands::arguments::ServerChoice;
+use crate::output;
+use crate::server_place::ServerChoice;
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct StatusArguments {
@@ -57,15 +57,11 @@ pub(crate) fn print_usage(arguments: &DiskUsageArguments) -> Result<()> {
 /// # Errors
 /// When it is not known which server is meant, or there is no token to ask it with.
 fn asked(choice: &ServerChoice) -> Result<Asked> {
-    let place = ServerPlace::find(choice.config.as_deref(), choice.state_directory.as_deref())?;
+    let place = choice.place()?;
     let is_named = choice.connect.is_some() || choice.state_directory.is_some();
     let is_guessed = !is_named && place.control_socket.is_none();
-    let client = match choice.connect {
-        Some(address) => Client::connect_tcp(address, &place.state_directory)?,
-        None => Client::connect(&place.state_directory).or_at(place.control_socket),
-    };
     Ok(Asked {
-        client,
+        client: choice.client_at(&place)?,
         is_here: choice.connect.is_none(),
         state_directory: place.state_directory,
         mistakes: place.mistakes,
@@ -88,11 +84,6 @@ fn told(arguments: &StatusArguments) -> Result<Verdict> {
     } else {
         text::screen(&plain::document(&report)?, unix_time().as_millis() as u64)
     };
-    match std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()) {
-        // Nobody may be reading.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print")
-        }
-        _ => Ok(report.verdict),
-    }
+    output::print(&text)?;
+    Ok(report.verdict)
 }

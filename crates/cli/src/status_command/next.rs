@@ -4,7 +4,7 @@ use std::path::Path;
 
 use steadfast_observe::status::word;
 
-use crate::share_commands::arguments::ServerChoice;
+use crate::server_place::ServerChoice;
 
 /// A command for the server that was asked: one of ours gets the options that name it.
 pub(super) fn for_server(command: &str, choice: &ServerChoice) -> String {

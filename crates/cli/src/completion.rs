@@ -1,15 +1,19 @@
-//! What shells know of the commands, made of the definitions of their arguments.
+//! `steadfast completion`: what shells know of the commands, made of the definitions of their arguments.
 
 use anyhow::Result;
 
-use super::arguments::CompletionArguments;
+use crate::arguments::CompletionArguments;
 use crate::environment;
+use crate::output;
 
 /// Prints a shell's completions.
-pub(crate) fn completion(wanted: &CompletionArguments) -> Result<()> {
+///
+/// # Errors
+/// When they cannot be printed.
+pub(crate) fn run(wanted: &CompletionArguments) -> Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(wanted.shell, &mut environment::described(), "steadfast", &mut text);
-    super::print(&String::from_utf8_lossy(&text))
+    output::print(&String::from_utf8_lossy(&text))
 }
 
 #[cfg(test)]
