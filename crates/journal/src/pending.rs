@@ -44,10 +44,10 @@ pub struct Pending {
     /// What the server has answered, if that was noted.
     pub outcome: Option<Outcome>,
     /// All handles that what was made has had, the newest last: a replay that makes it anew notes
-    /// another one ([`Journal::note_outcome`]). Later records may name any of them.
+    /// another one (`Journal::note_outcome`). Later records may name any of them.
     pub handles: Vec<Arc<[u8]>>,
     /// A later change may have superseded this one: a record that was lost to damage of the ring, or a
-    /// change that was sent around the journal ([`Journal::bypass`]). Compare with what the server has
+    /// change that was sent around the journal (`Journal::bypass`). Compare with what the server has
     /// before it is sent.
     pub may_be_superseded: bool,
 }

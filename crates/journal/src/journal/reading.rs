@@ -24,7 +24,7 @@ impl Journal {
         list(&state.index, state.index.of(object), state.doubtful_before())
     }
 
-    /// What the server said last of an object: the newest [`Outcome::after`] that was noted for a record
+    /// What the server said last of an object: the newest [`after`](crate::Outcome::after) that was noted for a record
     /// of it, though that record may have left. Known as long as the object has records that have not left.
     /// `None` if nothing was noted, or if the ring had no room to keep it: then compare the object
     /// itself.

@@ -54,7 +54,7 @@ struct GrantedOpen {
     was_of_before: bool,
     /// Whether another OPEN had asked for the share before: that one may have been answered since.
     was_asked: bool,
-    /// What it has added to what was settled: its number among [`Unsettled`], and the share.
+    /// What it has added to what was settled: its number among `Unsettled`, and the share.
     added: Option<(u64, Share)>,
 }
 
@@ -117,7 +117,7 @@ impl Granted {
         self.id = id;
     }
 
-    /// Its number among [`Unsettled`].
+    /// Its number among `Unsettled`.
     pub(super) fn serial(&self) -> Option<u64> {
         match &self.what {
             What::Open(GrantedOpen { added: Some((serial, _)), .. }) => Some(*serial),
