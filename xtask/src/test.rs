@@ -177,6 +177,14 @@ pub(crate) fn fuzz_for(args: &[String]) -> Result<()> {
         [seconds, target] => (Some(seconds), target.as_str()),
         _ => bail!("{USAGE}"),
     };
+    let is_target = |target: &str| {
+        let source =
+            workspace::root().map(|root| root.join("fuzz/src/bin").join(format!("{target}.rs")));
+        !["canary", "seeds"].contains(&target) && source.is_ok_and(|source| source.is_file())
+    };
+    if target != "all" && !is_target(target) {
+        bail!("there is no target {target:?}; {USAGE}");
+    }
     let seconds = seconds.map_or(Ok(FUZZ_SECONDS), |text| text.parse());
     fuzz_with(target, seconds.ok().filter(|seconds| *seconds > 0).context(USAGE)?)
 }

@@ -1,9 +1,10 @@
 //! Checks of form: formatting, lints, who may depend on whom and whether ARCHITECTURE.md says so, what sources may
-//! contain, circles of modules, licences, documentation.
+//! contain, circles of modules, sources that documents name, licences, documentation.
 
 mod circles;
 mod dependencies;
 mod licences;
+mod paths;
 mod shape;
 mod sources;
 mod table;
@@ -60,6 +61,7 @@ pub(crate) fn rules() -> Result<()> {
     faults.extend(licences::faults(&metadata)?);
     faults.extend(shape::faults(root)?);
     faults.extend(circles::faults(root)?);
+    faults.extend(paths::faults(root)?);
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }

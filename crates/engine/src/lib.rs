@@ -13,9 +13,11 @@
 //! barrier. Then the reply goes out, or is parked.
 //!
 //! A module imports lower ones only. From the top: `dispatch`; `programs`; the protocols, `nfs4` together with
-//! `compound`; `call` together with `program`; `host` and `verdict`; the values that these keep (`progress`, `promises`,
-//! `waits`, `reply_cache`); plain types. What the calls of all protocols share is defined here (`Shared`), and each
-//! module adds what it does with it.
+//! `compound`, and `nfs2` with `nfs3`, whose procedures it has; `call` together with `program`; `host` and
+//! `verdict`; what a call of one protocol does to the state of others (`gate`, `effects`, `delegations`,
+//! `local_locks`, `callback`); the values that these keep (`progress`, `promises`, `waits`, `reply_cache`,
+//! `begun_replies`, `record_keeper`); plain types, with the transports that `rpcbind` tells. What the calls of all
+//! protocols share is defined here (`Shared`), and each module adds what it does with it.
 //!
 //! This crate must never do I/O: no sockets, files, clock, randomness, threads or globals. Time
 //! and randomness are arguments.

@@ -1,4 +1,5 @@
-//! What all threads of a server share. Read-mostly: nothing here is written on the way of a call.
+//! What all threads of a server share. Read-mostly: nothing in [`Shared`] is written on the way of a
+//! call.
 //!
 //! Replies that wait for stability are parked with parts of it ([`parked`]): with the flusher of a file system
 //! ([`flusher`]), or with the intent log ([`reply_log`]).

@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use steadfast_catalog::configuration::{LOG_MIB, LogSettings};
 use steadfast_durability::{
@@ -32,6 +33,12 @@ const FREE_PART: u64 = 8;
 /// What systems call themselves by, and what we call a host by that has none.
 const MACHINE_ID_FILE: &str = "/etc/machine-id";
 const HOST_FILE: &str = "host.id";
+
+/// How long a server that stops serves on while disks are flushed.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it flushes in this time, unless a flush was so short that it has left little to the next.
+const FLUSHES_MAX: u32 = 3;
+const SHORT_FLUSH: Duration = Duration::from_millis(50);
 
 /// Whether there is to be a log.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,6 +73,33 @@ impl OpenedLog {
     /// Takes the replies that clients may ask for again.
     pub(crate) fn take_replies(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.replies)
+    }
+
+    /// Makes stable what the log has while calls are still served: what is left for its closing, during which
+    /// nobody is served, is what comes from here on. A disk that is slow, or hangs, is not waited for.
+    pub(crate) fn flush_while_serving(&self) {
+        let Some(keeper) = &self.keeper else { return };
+        if keeper.phase() != Phase::On {
+            return;
+        }
+        let (ended, end) = mpsc::channel();
+        let keeper = Arc::clone(keeper);
+        let flush = move || {
+            for _ in 0..FLUSHES_MAX {
+                let begun = Instant::now();
+                keeper.checkpoint_now();
+                // While one flushes much, much comes.
+                if begun.elapsed() < SHORT_FLUSH {
+                    break;
+                }
+            }
+            // Nobody hears it who has waited for long enough.
+            let _ = ended.send(());
+        };
+        // Without a thread, all is flushed when the log is closed.
+        if thread::Builder::new().name("last flush".to_owned()).spawn(flush).is_ok() {
+            let _ = end.recv_timeout(FLUSH_PATIENCE);
+        }
     }
 
     /// Closes the log when no call can come any more; `verifier` is what clients were told last.

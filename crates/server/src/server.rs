@@ -322,6 +322,7 @@ impl Server {
         if !self.registered.is_empty() {
             registration::withdraw(&self.registered);
         }
+        self.log.flush_while_serving();
         let is_finished = self.runtime.take().is_none_or(|runtime| runtime.shutdown(GRACE));
         self.outbound.end(self.engine.hosts_with_locks());
         self.journaling_clients.close(self.engine.write_verifier());

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::lock_owner::LockOwner;
 use super::unsettled::FailedSeqids;
 use crate::ids::{ByNumber, LockNumber, NumberHasher, OpenNumber, judge_seqid, raised_seqid};
-
 use crate::{FileKey, StateError, StateId};
 
 /// What a lock stateid stands for: all locks of one lock-owner by one open.

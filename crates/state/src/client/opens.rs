@@ -13,8 +13,7 @@ use crate::delegation_record::DelegationRecord;
 use crate::ids::{
     ByNumber, DelegationNumber, LockNumber, NumberHasher, OpenNumber, judge_seqid, raised_seqid,
 };
-use crate::share::AskedShares;
-use crate::share::Share;
+use crate::share::{AskedShares, Share};
 use crate::{FileKey, StateError, StateId};
 
 /// A client without opens keeps the memory of so many.
