@@ -32,7 +32,7 @@ const COMMANDS: &[(&str, &str, Command)] = &[
     ("plugins", "the plug-ins with the real Samba and exportfs", plugins::run),
     ("package", "Debian packages, checked by lintian", package::run),
     ("powercut", "power cuts and kills: what is acknowledged stays", powercut::run),
-    ("tidy", "formatting, lints, dependency rules, file lengths", tidy::run),
+    ("tidy", "formatting, lints, dependency rules, file and function lengths", tidy::run),
     ("fuzz", "every fuzz target, or one, for so many seconds each", test::fuzz_for),
     ("storm", "a million damaged calls against the real server", storm::run),
 ];

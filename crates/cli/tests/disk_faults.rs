@@ -8,6 +8,8 @@ mod intent_log_support;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, utf8};
@@ -290,6 +292,14 @@ fn a_share_that_is_stopped_lets_go_of_its_disk_with_everything_on_it() {
     stop(running);
 }
 
+/// Each chunk that [`write_until_faulty`] has written and that was acknowledged is there.
+fn assert_written(client: &mut Nfs3Client, file: &FileHandle, acknowledged: u64) {
+    for index in 0..acknowledged {
+        let data = client.read(file, index * CHUNK as u64, 3).unwrap().data;
+        assert_eq!(data, [(index % 250) as u8 + 1; 3], "{index}");
+    }
+}
+
 /// Writes until the disk's failure is known to the server: from then on changes wait. Returns how
 /// many chunks were acknowledged.
 fn write_until_faulty(site: &Site, client: &mut Nfs3Client, file: &FileHandle) -> u64 {
@@ -409,10 +419,7 @@ fn a_disk_that_failed_for_a_while_gets_its_operations_when_its_share_is_started_
     assert_eq!(site.asides(), 0, "{}", site.said());
     let (mut bad, root) = site.mount(&running, 1);
     let found = bad.lookup(&root, b"a").unwrap().handle;
-    for index in 0..acknowledged {
-        let data = bad.read(&found, index * CHUNK as u64, 3).unwrap().data;
-        assert_eq!(data, [(index % 250) as u8 + 1; 3], "{index}");
-    }
+    assert_written(&mut bad, &found, acknowledged);
     // It takes changes again.
     create(&mut bad, &root, "b");
     assert_ne!(bad.commit(&found, 0, 0).unwrap().verifier, first, "unstable data may be lost");
@@ -421,6 +428,29 @@ fn a_disk_that_failed_for_a_while_gets_its_operations_when_its_share_is_started_
     let (mut bad, _) = site.mount(&running, 1);
     assert_eq!(bad.read(&file, 0, 3).unwrap().data, [1; 3], "the handle that clients have");
     stop(running);
+}
+
+/// The configuration of a share with a plug-in, which writes down what it is told.
+fn plug_in_of(share: &Path, calls: &Path) -> String {
+    let program = calls.with_file_name("plug-in");
+    std::fs::write(&program, format!("#!/bin/sh\ncat >> {}\n", utf8(calls))).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    format!(
+        "[[share]]\npath = {:?}\nclients = [\"*\"]\nprotocols = [\"list\"]\n\
+         [plugin.list]\ncommand = [{:?}]\n",
+        utf8(share),
+        utf8(&program)
+    )
+}
+
+/// What becomes of shares from now on, as who watches is told.
+fn watch_shares(site: &Site) -> Receiver<Event> {
+    let watch = steadfast_control::Client::connect(&site.place.state).watch().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        watch.map_while(Result::ok).for_each(|event| drop(tell.send(event)));
+    });
+    told
 }
 
 #[test]
@@ -441,21 +471,9 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
         .to_owned();
     // A share of it that no client uses, and a plug-in that has its shares.
     let calls = directory.join("calls");
-    let program = directory.join("plug-in");
-    std::fs::write(&program, format!("#!/bin/sh\ncat >> {}\n", utf8(&calls))).unwrap();
-    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-    site.more = format!(
-        "[[share]]\npath = {:?}\nclients = [\"*\"]\nprotocols = [\"list\"]\n\
-         [plugin.list]\ncommand = [{:?}]\n",
-        utf8(&unused),
-        utf8(&program)
-    );
+    site.more = plug_in_of(&unused, &calls);
     let running = site.start();
-    let watch = steadfast_control::Client::connect(&site.place.state).watch().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        watch.map_while(Result::ok).for_each(|event| drop(tell.send(event)));
-    });
+    let told = watch_shares(&site);
     let (mut bad, root) = site.mount(&running, 1);
     let file = bad.lookup(&root, b"a").unwrap().handle;
     let quiet = bad.lookup(&root, b"quiet").unwrap().handle;
@@ -527,10 +545,7 @@ fn a_disk_that_is_well_again_comes_back_by_itself() {
     site.disks[1].mount("rw");
     let running = site.start();
     let (mut bad, root) = site.mount(&running, 1);
-    for index in 0..acknowledged {
-        let data = bad.read(&file, index * CHUNK as u64, 3).unwrap().data;
-        assert_eq!(data, [(index % 250) as u8 + 1; 3], "{index}");
-    }
+    assert_written(&mut bad, &file, acknowledged);
     let data = bad.read(&file, acknowledged * CHUNK as u64, 5).unwrap().data;
     assert_eq!(data, b"later");
     bad.lookup(&root, b"b").unwrap();

@@ -66,7 +66,8 @@ fn sequence_op(w: &mut Writer<'_>, session: [u8; 16]) {
     w.zeros(16);
 }
 
-fn main() {
+/// An engine with one share, on a file system in memory.
+fn engine() -> Engine {
     let rights = Rights { squash: Squash::None, ..Rights::default() };
     let grants = Arc::new([rights]);
     let rules = vec![ClientRule { pattern: ClientPattern::Any, grants }];
@@ -95,63 +96,82 @@ fn main() {
         nfs_port: 2049,
         transports: Transports { udp: true, ipv4: true, ipv6: true },
     };
-    let engine = Engine::new(config, ExportTable::new(exports));
-    let peer = Peer::new(
-        "127.0.0.1:700".parse().unwrap(),
-        "127.0.0.1:2049".parse().unwrap(),
-        Transport::Tcp,
-    );
-    let mut reply = ReplyBuffer::default();
-    let mut call = |message: &[u8]| -> Vec<u8> {
-        reply.bytes.clear();
-        match engine.call(&mut Host, &peer, 0, message, &mut reply) {
-            Verdict::Replied => reply.bytes.get(24..).unwrap_or(&[]).to_vec(),
+    Engine::new(config, ExportTable::new(exports))
+}
+
+/// The engine, and who calls it.
+struct Bench {
+    engine: Engine,
+    peer: Peer,
+    reply: ReplyBuffer,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let peer = Peer::new(
+            "127.0.0.1:700".parse().unwrap(),
+            "127.0.0.1:2049".parse().unwrap(),
+            Transport::Tcp,
+        );
+        Self { engine: engine(), peer, reply: ReplyBuffer::default() }
+    }
+
+    /// The results of a call.
+    fn call(&mut self, message: &[u8]) -> Vec<u8> {
+        self.reply.bytes.clear();
+        match self.engine.call(&mut Host, &self.peer, 0, message, &mut self.reply) {
+            Verdict::Replied => {}
             Verdict::Parked(parked) => {
-                engine.settle(parked, Ok(()), 0, &mut reply.bytes);
-                reply.bytes.get(24..).unwrap_or(&[]).to_vec()
+                self.engine.settle(parked, Ok(()), 0, &mut self.reply.bytes);
             }
             other => panic!("{other:?}"),
         }
-    };
-    let root = call(&message(100_005, 1, |w| w.opaque(b"/a")));
+        self.reply.bytes.get(24..).unwrap_or(&[]).to_vec()
+    }
+
+    /// Prints what a call costs. `prepare` makes the next message of the last one, `check` looks at the
+    /// whole reply.
+    fn measure(
+        &mut self,
+        name: &str,
+        mut message: Vec<u8>,
+        mut prepare: impl FnMut(&mut [u8]),
+        check: impl Fn(&[u8]),
+    ) {
+        const CALLS: u32 = 200_000;
+        let mut best_ns = f64::INFINITY;
+        for _round in 0..5 {
+            let start = Instant::now();
+            for _ in 0..CALLS {
+                prepare(&mut message);
+                self.reply.bytes.clear();
+                let verdict = self.engine.call(&mut Host, &self.peer, 0, &message, &mut self.reply);
+                assert!(matches!(verdict, Verdict::Replied));
+                check(&self.reply.bytes);
+            }
+            best_ns = best_ns.min(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
+        }
+        println!("{name:48} {best_ns:9.1}");
+    }
+}
+
+/// The handles of the share's root, and of a file in it.
+fn root_and_file(bench: &mut Bench) -> (Vec<u8>, Vec<u8>) {
+    let root = bench.call(&message(100_005, 1, |w| w.opaque(b"/a")));
     let root = Reader::new(root.get(4..).unwrap()).opaque(64).unwrap().to_vec();
-    let made = call(&message(100_003, 8, |w| {
+    let made = bench.call(&message(100_003, 8, |w| {
         w.opaque(&root);
         w.opaque(b"file");
         w.u32(1);
         w.zeros(24);
     }));
     let file = Reader::new(made.get(8..).unwrap()).opaque(64).unwrap().to_vec();
+    (root, file)
+}
 
-    let rows = [
-        ("NULL", message(100_003, 0, |_| {})),
-        ("GETATTR", message(100_003, 1, |w| w.opaque(&file))),
-        (
-            "ACCESS",
-            message(100_003, 4, |w| {
-                w.opaque(&file);
-                w.u32(0x3f);
-            }),
-        ),
-        (
-            "LOOKUP",
-            message(100_003, 3, |w| {
-                w.opaque(&root);
-                w.opaque(b"file");
-            }),
-        ),
-        (
-            "WRITE 4 KiB, unstable (a duplicate, replayed)",
-            message(100_003, 7, |w| {
-                w.opaque(&file);
-                w.u64(0);
-                w.u32(4096);
-                w.u32(0);
-                w.opaque(&[1; 4096]);
-            }),
-        ),
-    ];
-    let exchanged = call(&compound(1, |w| {
+/// A session of NFSv4.1.
+fn session(bench: &mut Bench) -> [u8; 16] {
+    let exchanged = bench.call(&compound(1, |w| {
         w.u32(42);
         w.zeros(8);
         w.opaque(b"client");
@@ -159,7 +179,7 @@ fn main() {
     }));
     let mut r = Reader::new(exchanged.get(20..).unwrap());
     let (client, sequence) = (r.u64().unwrap(), r.u32().unwrap());
-    let created = call(&compound(1, |w| {
+    let created = bench.call(&compound(1, |w| {
         w.u32(43);
         w.u64(client);
         w.u32(sequence);
@@ -171,54 +191,74 @@ fn main() {
         }
         w.zeros(8);
     }));
-    let session = Reader::new(created.get(20..).unwrap()).array::<16>().unwrap();
-    let compounds: [(&str, Vec<u8>); 2] = [
+    Reader::new(created.get(20..).unwrap()).array::<16>().unwrap()
+}
+
+fn compounds(session: [u8; 16], file: &[u8]) -> [(&'static str, Vec<u8>); 2] {
+    [
         ("SEQUENCE", compound(1, |w| sequence_op(w, session))),
         (
             "SEQUENCE, PUTFH, GETATTR as Linux asks",
             compound(3, |w| {
                 sequence_op(w, session);
                 w.u32(22);
-                w.opaque(&file);
+                w.opaque(file);
                 w.u32(9);
                 w.u32(2);
                 w.u32(0x0010_011a);
                 w.u32(0x00b0_a23a);
             }),
         ),
-    ];
+    ]
+}
+
+fn calls_of_nfs3(root: &[u8], file: &[u8]) -> [(&'static str, Vec<u8>); 5] {
+    [
+        ("NULL", message(100_003, 0, |_| {})),
+        ("GETATTR", message(100_003, 1, |w| w.opaque(file))),
+        (
+            "ACCESS",
+            message(100_003, 4, |w| {
+                w.opaque(file);
+                w.u32(0x3f);
+            }),
+        ),
+        (
+            "LOOKUP",
+            message(100_003, 3, |w| {
+                w.opaque(root);
+                w.opaque(b"file");
+            }),
+        ),
+        (
+            "WRITE 4 KiB, unstable (a duplicate, replayed)",
+            message(100_003, 7, |w| {
+                w.opaque(file);
+                w.u64(0);
+                w.u32(4096);
+                w.u32(0);
+                w.opaque(&[1; 4096]);
+            }),
+        ),
+    ]
+}
+
+fn main() {
+    let mut bench = Bench::new();
+    let (root, file) = root_and_file(&mut bench);
+    let session = session(&mut bench);
     println!("{:48} {:>9}", "call", "ns/call");
     let mut sequence = 0_u32;
-    for (name, mut message) in compounds {
+    for (name, message) in compounds(session, &file) {
         let at = message.windows(16).position(|it| it == session).unwrap() + 16;
-        let mut best_ns = f64::INFINITY;
-        for _round in 0..5 {
-            const CALLS: u32 = 200_000;
-            let start = Instant::now();
-            for _ in 0..CALLS {
-                sequence += 1;
-                message[at..at + 4].copy_from_slice(&sequence.to_be_bytes());
-                reply.bytes.clear();
-                let verdict = engine.call(&mut Host, &peer, 0, &message, &mut reply);
-                assert!(matches!(verdict, Verdict::Replied));
-                assert_eq!(reply.bytes.get(24..28), Some(&[0; 4][..]));
-            }
-            best_ns = best_ns.min(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
-        }
-        println!("{name:48} {best_ns:9.1}");
+        let next_sequence = |message: &mut [u8]| {
+            sequence += 1;
+            message[at..at + 4].copy_from_slice(&sequence.to_be_bytes());
+        };
+        let succeeded = |reply: &[u8]| assert_eq!(reply.get(24..28), Some(&[0; 4][..]));
+        bench.measure(name, message, next_sequence, succeeded);
     }
-    for (name, message) in rows {
-        let mut best_ns = f64::INFINITY;
-        for _round in 0..5 {
-            const CALLS: u32 = 200_000;
-            let start = Instant::now();
-            for _ in 0..CALLS {
-                reply.bytes.clear();
-                let verdict = engine.call(&mut Host, &peer, 0, &message, &mut reply);
-                assert!(matches!(verdict, Verdict::Replied));
-            }
-            best_ns = best_ns.min(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
-        }
-        println!("{name:48} {best_ns:9.1}");
+    for (name, message) in calls_of_nfs3(&root, &file) {
+        bench.measure(name, message, |_| {}, |_| {});
     }
 }

@@ -58,7 +58,6 @@ impl Engine {
             return refuse_header(record, xid, reply);
         }
         let numbers = (header.prog, header.vers, header.proc_);
-        let mut w = Writer::new(&mut reply.bytes);
         let found = match programs::find(
             header.prog,
             header.vers,
@@ -66,32 +65,18 @@ impl Engine {
             self.shared.optional_versions_over(peer.transport),
         ) {
             Ok(found) => found,
-            Err(Unserved::Program) => {
-                steadfast_rpc::prog_unavail(&mut w, xid);
-                return Verdict::Replied;
-            }
-            Err(Unserved::Version { low, high }) => {
-                steadfast_rpc::prog_mismatch(&mut w, xid, low, high);
-                return Verdict::Replied;
-            }
+            Err(why) => return refuse_program(why, xid, reply),
         };
         if let Some((id, _)) = found {
             reply.facts.operation = id;
         }
         let asks_identity = found.is_none_or(|(_, row)| row.operation.asks_identity);
-        let identity = match identity(&header) {
+        let identity = match identity(&header, asks_identity) {
             Ok(identity) => identity,
-            // RPCSEC_GSS makes its contexts by procedure 0, and takes any success for one
-            // (RFC 2203 §5.2.2).
-            Err(_) if !asks_identity && header.cred.flavor != RPCSEC_GSS => WireIdentity::Anonymous,
-            Err(why) => {
-                steadfast_rpc::auth_error(&mut w, xid, why);
-                reply.complaint = Some(Complaint::BadCredentials { flavour: header.cred.flavor });
-                return Verdict::Replied;
-            }
+            Err(why) => return refuse_credentials(why, header.cred.flavor, xid, reply),
         };
         let Some((_, row)) = found else {
-            steadfast_rpc::proc_unavail(&mut w, xid);
+            steadfast_rpc::proc_unavail(&mut Writer::new(&mut reply.bytes), xid);
             return Verdict::Replied;
         };
         let exports = self.shared.exports.load();
@@ -133,14 +118,7 @@ impl Engine {
             Outcome::Silent => {
                 start.drop_reply(reply);
                 reply.facts.is_error = false;
-                if call.lacks_room == Some(Room::Later) {
-                    let execution = call.admitted.take();
-                    let kept = execution.map(|execution| Kept::Execution(Box::new(execution)));
-                    let wait = call.wait.take();
-                    return Verdict::PutOff(PutOffCall::new(xid, None, kept, wait));
-                }
-                reply.complaint = call.complaint.take();
-                Verdict::Silent
+                end_silently(&mut call, reply)
             }
             Outcome::Refused(why) => {
                 start.drop_reply(reply);
@@ -277,6 +255,18 @@ fn run(
     }
 }
 
+/// Ends a call that gets no reply, or none yet.
+fn end_silently(call: &mut Call<'_>, reply: &mut ReplyBuffer) -> Verdict {
+    if call.lacks_room == Some(Room::Later) {
+        let execution = call.admitted.take();
+        let kept = execution.map(|execution| Kept::Execution(Box::new(execution)));
+        let wait = call.wait.take();
+        return Verdict::PutOff(PutOffCall::new(call.message.xid, None, kept, wait));
+    }
+    reply.complaint = call.complaint.take();
+    Verdict::Silent
+}
+
 /// Appends the reply by which RPC refuses a call.
 fn refuse(why: Refusal, call: &Call<'_>, reply: &mut ReplyBuffer) {
     let mut w = Writer::new(&mut reply.bytes);
@@ -309,34 +299,54 @@ fn no_room(exports: &ExportTable, op: &Op, result: &[u8]) -> Option<Complaint> {
     Some(Complaint::NoRoom { operation: operation.name, path, why })
 }
 
-/// The caller's identity as it was sent.
-fn identity(header: &CallHeader<'_>) -> Result<WireIdentity, AuthStat> {
-    match Credentials::decode(&header.cred)? {
-        Credentials::None => Ok(WireIdentity::Anonymous),
-        Credentials::Sys(sys) => Ok(WireIdentity::Claimed(Cred {
+/// The caller's identity as it was sent; nobody's if the procedure asks for none and it cannot be read.
+#[inline]
+fn identity(header: &CallHeader<'_>, is_asked: bool) -> Result<WireIdentity, AuthStat> {
+    match Credentials::decode(&header.cred) {
+        Ok(Credentials::None) => Ok(WireIdentity::Anonymous),
+        Ok(Credentials::Sys(sys)) => Ok(WireIdentity::Claimed(Cred {
             uid: sys.uid,
             gid: sys.gid,
             groups: sys.gids().iter().copied().collect(),
         })),
+        // RPCSEC_GSS makes its contexts by procedure 0, and takes any success for one
+        // (RFC 2203 §5.2.2).
+        Err(_) if !is_asked && header.cred.flavor != RPCSEC_GSS => Ok(WireIdentity::Anonymous),
+        Err(why) => Err(why),
     }
+}
+
+/// Answers a call of a program or version that is not served.
+fn refuse_program(why: Unserved, xid: u32, reply: &mut ReplyBuffer) -> Verdict {
+    let mut w = Writer::new(&mut reply.bytes);
+    match why {
+        Unserved::Program => steadfast_rpc::prog_unavail(&mut w, xid),
+        Unserved::Version { low, high } => steadfast_rpc::prog_mismatch(&mut w, xid, low, high),
+    }
+    Verdict::Replied
+}
+
+/// Answers a call whose credentials cannot be read, or are of a flavour that is not served.
+fn refuse_credentials(why: AuthStat, flavour: u32, xid: u32, reply: &mut ReplyBuffer) -> Verdict {
+    steadfast_rpc::auth_error(&mut Writer::new(&mut reply.bytes), xid, why);
+    reply.complaint = Some(Complaint::BadCredentials { flavour });
+    Verdict::Replied
 }
 
 /// Answers a call whose header is not as RFC 5531 says, as far as one can.
 fn refuse_header(record: &[u8], xid: u32, reply: &mut ReplyBuffer) -> Verdict {
     let mut words = Reader::new(record);
     let rpc_version = (words.u32(), words.u32(), words.u32()).2;
-    let mut w = Writer::new(&mut reply.bytes);
     match rpc_version {
         Ok(RPC_VERSION) => {
             let _program_version_procedure = (words.u32(), words.u32(), words.u32());
             let flavour = words.clone().u32().unwrap_or(u32::MAX);
             let is_good = OpaqueAuth::decode(&mut words).is_ok();
             let why = if is_good { AuthStat::BadVerf } else { AuthStat::BadCred };
-            steadfast_rpc::auth_error(&mut w, xid, why);
-            reply.complaint = Some(Complaint::BadCredentials { flavour });
-            Verdict::Replied
+            refuse_credentials(why, flavour, xid, reply)
         }
         Ok(version) => {
+            let mut w = Writer::new(&mut reply.bytes);
             steadfast_rpc::rpc_mismatch(&mut w, xid, RPC_VERSION, RPC_VERSION);
             reply.complaint = Some(Complaint::RpcVersion { version });
             Verdict::Replied

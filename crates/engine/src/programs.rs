@@ -97,7 +97,7 @@ const PROCEDURES: u16 = {
 };
 
 /// Why nobody answers a call.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Unserved {
     Program,
     /// The program is served in these versions.

@@ -135,26 +135,13 @@ fn calls_of_nfs2(root: &[u8; 32], file: &[u8; 32]) -> Vec<Vec<u8>> {
     ]
 }
 
-/// A valid call of every procedure of every program.
-fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
-    let mounted = server.call(&message(100_005, 3, 1, &xdr(|w| w.opaque(b"/a")))).unwrap();
-    let root = Reader::new(&mounted[28..]).opaque(64).unwrap().to_vec();
+/// Arguments of every procedure of NFSv3.
+fn calls_of_nfs3(root: &[u8], file: &[u8]) -> Vec<Vec<u8>> {
+    let handle = |w: &mut Writer<'_>| w.opaque(file);
     let place = |w: &mut Writer<'_>, name: &[u8]| {
-        w.opaque(&root);
+        w.opaque(root);
         w.opaque(name);
     };
-    let made = server.call(&message(
-        100_003,
-        3,
-        8,
-        &xdr(|w| {
-            place(w, b"f");
-            w.u32(1);
-            w.zeros(24);
-        }),
-    ));
-    let made = made.unwrap();
-    let file = Reader::new(&made[32..]).opaque(64).unwrap().to_vec();
     let set = |w: &mut Writer<'_>| {
         for word in [1, 0o644, 1, 0, 1, 0] {
             w.u32(word);
@@ -165,9 +152,7 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
             w.u32(word);
         }
     };
-    let handle = |w: &mut Writer<'_>| w.opaque(&file);
-    let nfs2 = calls_of_nfs2(&fixed(&root), &fixed(&file));
-    let nfs: Vec<Vec<u8>> = vec![
+    vec![
         vec![],
         xdr(handle),
         xdr(|w| {
@@ -224,19 +209,8 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
             handle(w);
             place(w, b"l");
         }),
-        xdr(|w| {
-            w.opaque(&root);
-            w.u64(0);
-            w.u64(0);
-            w.u32(4096);
-        }),
-        xdr(|w| {
-            w.opaque(&root);
-            w.u64(0);
-            w.u64(0);
-            w.u32(512);
-            w.u32(4096);
-        }),
+        xdr(|w| listing(w, root, &[4096])),
+        xdr(|w| listing(w, root, &[512, 4096])),
         xdr(handle),
         xdr(handle),
         xdr(handle),
@@ -245,9 +219,27 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
             w.u64(0);
             w.u32(0);
         }),
-    ];
-    let acl = xdr(|w| {
-        handle(w);
+    ]
+}
+
+/// A listing from the beginning, and how much of it.
+fn listing(w: &mut Writer<'_>, directory: &[u8], counts: &[u32]) {
+    w.opaque(directory);
+    w.u64(0);
+    w.u64(0);
+    for count in counts {
+        w.u32(*count);
+    }
+}
+
+/// Arguments of procedures of NFSACL.
+fn calls_of_nfsacl(file: &[u8]) -> Vec<Vec<u8>> {
+    let get = xdr(|w| {
+        w.opaque(file);
+        w.u32(15);
+    });
+    let set = xdr(|w| {
+        w.opaque(file);
         w.u32(1);
         w.u32(3);
         w.u32(3);
@@ -255,6 +247,11 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
             w.u32(word);
         }
     });
+    vec![vec![], get, set]
+}
+
+/// Arguments of every procedure of the port mapper, and of rpcbind.
+fn calls_of_rpcbind() -> [Vec<Vec<u8>>; 2] {
     let binding = xdr(|w| {
         w.u32(100_003);
         w.u32(3);
@@ -268,42 +265,50 @@ fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
         w.u32(16);
         w.opaque(&[2, 0, 8, 1, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
     });
-    let numbered = |program, version, bodies: Vec<Vec<u8>>| {
-        bodies
-            .into_iter()
-            .enumerate()
-            .map(move |(number, body)| message(program, version, number as u32, &body))
-    };
+    let of_2 = vec![vec![], mapping.clone(), mapping.clone(), mapping, vec![], remote.clone()];
+    let mut of_4 = vec![binding; 13];
+    (of_4[5], of_4[10]) = (remote.clone(), remote);
+    (of_4[7], of_4[8]) = (xdr(|w| w.opaque(b"127.0.0.1.8.1")), netbuf);
+    [of_2, of_4]
+}
+
+/// The handles of the share's root, and of a file that is made in it.
+fn root_and_file(server: &Server) -> (Vec<u8>, Vec<u8>) {
+    let mounted = server.call(&message(100_005, 3, 1, &xdr(|w| w.opaque(b"/a")))).unwrap();
+    let root = Reader::new(&mounted[28..]).opaque(64).unwrap().to_vec();
+    let create = xdr(|w| {
+        w.opaque(&root);
+        w.opaque(b"f");
+        w.u32(1);
+        w.zeros(24);
+    });
+    let made = server.call(&message(100_003, 3, 8, &create)).unwrap();
+    let file = Reader::new(&made[32..]).opaque(64).unwrap().to_vec();
+    (root, file)
+}
+
+/// A valid call of every procedure of every program.
+fn valid_calls(server: &Server) -> Vec<Vec<u8>> {
+    let (root, file) = root_and_file(server);
     let path = xdr(|w| w.opaque(b"/a"));
     let mount = vec![vec![], path.clone(), vec![], path, vec![], vec![]];
-    numbered(100_003, 3, nfs)
-        .chain(numbered(100_003, 2, nfs2))
-        .chain(numbered(
-            100_227,
-            3,
-            vec![
-                vec![],
-                xdr(|w| {
-                    handle(w);
-                    w.u32(15);
-                }),
-                acl,
-            ],
-        ))
-        .chain(numbered(100_005, 3, mount.clone()))
-        .chain(numbered(100_005, 1, mount))
-        .chain(numbered(
-            100_000,
-            2,
-            vec![vec![], mapping.clone(), mapping.clone(), mapping, vec![], remote.clone()],
-        ))
-        .chain(numbered(100_000, 4, {
-            let mut bodies = vec![binding; 13];
-            (bodies[5], bodies[10]) = (remote.clone(), remote);
-            (bodies[7], bodies[8]) = (xdr(|w| w.opaque(b"127.0.0.1.8.1")), netbuf);
-            bodies
-        }))
-        .collect()
+    let [rpcbind_2, rpcbind_4] = calls_of_rpcbind();
+    let programs = [
+        (100_003, 3, calls_of_nfs3(&root, &file)),
+        (100_003, 2, calls_of_nfs2(&fixed(&root), &fixed(&file))),
+        (100_227, 3, calls_of_nfsacl(&file)),
+        (100_005, 3, mount.clone()),
+        (100_005, 1, mount),
+        (100_000, 2, rpcbind_2),
+        (100_000, 4, rpcbind_4),
+    ];
+    let mut calls = Vec::new();
+    for (program, version, arguments) in programs {
+        for (procedure, arguments) in arguments.iter().enumerate() {
+            calls.push(message(program, version, procedure as u32, arguments));
+        }
+    }
+    calls
 }
 
 #[derive(Clone, Debug)]

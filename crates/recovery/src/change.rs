@@ -282,6 +282,23 @@ impl<'a> Change<'a> {
             Some(Before { ownership: None, .. }) => FORMAT_WITH_TIMES,
             Some(Before { ownership: Some(_), .. }) => FORMAT_WITH_OWNERSHIP,
         });
+        self.encode_action(&mut out);
+        out.u8(self.after.len() as u8);
+        for (key, attr) in &self.after {
+            out.key(key);
+            out.attr(attr);
+        }
+        if let Some(before) = &self.before {
+            out.before(before);
+        }
+        if let (Action::Make { .. }, Some(made)) = (&self.action, &self.made) {
+            out.made(made);
+        }
+    }
+
+    /// Appends the action, its tag first.
+    #[inline]
+    fn encode_action(&self, out: &mut Out<'_>) {
         match &self.action {
             Action::Nothing => out.u8(tag::NOTHING),
             Action::Write { object, offset, data, gap } => {
@@ -339,17 +356,7 @@ impl<'a> Change<'a> {
             }
             Action::Settled { what, up_to } => {
                 out.u8(tag::SETTLED);
-                match what {
-                    Settled::Data(key) => {
-                        out.u8(0);
-                        out.key(key);
-                    }
-                    Settled::Object(key) => {
-                        out.u8(1);
-                        out.key(key);
-                    }
-                    Settled::FileSystem => out.u8(2),
-                }
+                out.settled(what);
                 out.u64(*up_to);
             }
             Action::Touched { object, ctime, mtime } => {
@@ -362,23 +369,6 @@ impl<'a> Change<'a> {
                 out.u8(tag::MOMENT);
                 out.time(before);
             }
-        }
-        out.u8(self.after.len() as u8);
-        for (key, attr) in &self.after {
-            out.key(key);
-            out.attr(attr);
-        }
-        if let Some(Before { ctime, mtime, ownership }) = &self.before {
-            out.time(ctime);
-            out.time(mtime);
-            if let Some(Ownership { mode, uid, gid }) = ownership {
-                for word in [mode, uid, gid] {
-                    out.u32(*word);
-                }
-            }
-        }
-        if let (Action::Make { .. }, Some(made)) = (&self.action, &self.made) {
-            out.made(made);
         }
     }
 
@@ -393,66 +383,7 @@ impl<'a> Change<'a> {
             return Err(NotAChange);
         }
         let tag = from.u8()?;
-        let action = match tag {
-            tag::NOTHING => Action::Nothing,
-            tag @ (tag::WRITE | tag::WRITE_BEHIND_GAP) => Action::Write {
-                object: from.key()?,
-                gap: if tag == tag::WRITE { None } else { Some(from.u64()?) },
-                offset: from.u64()?,
-                data: from.bytes(usize::MAX)?,
-            },
-            tag @ (tag::ATTRIBUTES | tag::LENGTHEN) => {
-                let object = from.key()?;
-                let gap = if tag == tag::ATTRIBUTES { None } else { Some(from.u64()?) };
-                let is_set = from.flag()?;
-                let size = from.u64()?;
-                // One form for one meaning.
-                if !is_set && size != 0 {
-                    return Err(NotAChange);
-                }
-                Action::Attributes { object, size: is_set.then_some(size), gap }
-            }
-            tag::ACLS => {
-                let object = from.key()?;
-                let mut acl = || -> Result<_, NotAChange> {
-                    let is_set = from.flag()?;
-                    let bytes = from.bytes(ACL_BYTES_MAX)?;
-                    if !is_set && !bytes.is_empty() {
-                        return Err(NotAChange);
-                    }
-                    Ok(is_set.then_some(bytes))
-                };
-                Action::Acls { object, access: acl()?, default: acl()? }
-            }
-            tag::MAKE | tag::MAKE_KNOWN => Action::Make {
-                place: from.place()?,
-                object: from.key()?,
-                target: from.bytes(LINK_TARGET_BYTES_MAX)?,
-            },
-            tag::REMOVE => Action::Remove { place: from.place()?, unlinked: from.unlinked()? },
-            tag::RENAME => Action::Rename {
-                from: from.place()?,
-                to: from.place()?,
-                object: from.key()?,
-                is_directory: from.flag()?,
-                victim: if from.flag()? { Some(from.unlinked()?) } else { None },
-            },
-            tag::LINK => Action::Link { place: from.place()?, object: from.key()? },
-            tag::SETTLED => {
-                let what = match from.u8()? {
-                    0 => Settled::Data(from.key()?),
-                    1 => Settled::Object(from.key()?),
-                    2 => Settled::FileSystem,
-                    _ => return Err(NotAChange),
-                };
-                Action::Settled { what, up_to: from.u64()? }
-            }
-            tag::TOUCHED => {
-                Action::Touched { object: from.key()?, ctime: from.time()?, mtime: from.time()? }
-            }
-            tag::MOMENT => Action::Moment { before: from.time()? },
-            _ => return Err(NotAChange),
-        };
+        let action = Action::decode(tag, &mut from)?;
         let count = from.u8()?;
         if usize::from(count) > AFTER_MAX {
             return Err(NotAChange);
@@ -474,6 +405,55 @@ impl<'a> Change<'a> {
         };
         let made = if tag == tag::MAKE_KNOWN { Some(Box::new(from.made()?)) } else { None };
         Ok((Self { action, after, before, made }, from.0))
+    }
+}
+
+impl<'a> Action<'a> {
+    /// Reads the action that has this tag.
+    fn decode(tag: u8, from: &mut In<'a>) -> Result<Self, NotAChange> {
+        Ok(match tag {
+            tag::NOTHING => Self::Nothing,
+            tag @ (tag::WRITE | tag::WRITE_BEHIND_GAP) => Self::Write {
+                object: from.key()?,
+                gap: if tag == tag::WRITE { None } else { Some(from.u64()?) },
+                offset: from.u64()?,
+                data: from.bytes(usize::MAX)?,
+            },
+            tag @ (tag::ATTRIBUTES | tag::LENGTHEN) => {
+                let object = from.key()?;
+                let gap = if tag == tag::ATTRIBUTES { None } else { Some(from.u64()?) };
+                let is_set = from.flag()?;
+                let size = from.u64()?;
+                // One form for one meaning.
+                if !is_set && size != 0 {
+                    return Err(NotAChange);
+                }
+                Self::Attributes { object, size: is_set.then_some(size), gap }
+            }
+            tag::ACLS => {
+                Self::Acls { object: from.key()?, access: from.acl()?, default: from.acl()? }
+            }
+            tag::MAKE | tag::MAKE_KNOWN => Self::Make {
+                place: from.place()?,
+                object: from.key()?,
+                target: from.bytes(LINK_TARGET_BYTES_MAX)?,
+            },
+            tag::REMOVE => Self::Remove { place: from.place()?, unlinked: from.unlinked()? },
+            tag::RENAME => Self::Rename {
+                from: from.place()?,
+                to: from.place()?,
+                object: from.key()?,
+                is_directory: from.flag()?,
+                victim: if from.flag()? { Some(from.unlinked()?) } else { None },
+            },
+            tag::LINK => Self::Link { place: from.place()?, object: from.key()? },
+            tag::SETTLED => Self::Settled { what: from.settled()?, up_to: from.u64()? },
+            tag::TOUCHED => {
+                Self::Touched { object: from.key()?, ctime: from.time()?, mtime: from.time()? }
+            }
+            tag::MOMENT => Self::Moment { before: from.time()? },
+            _ => return Err(NotAChange),
+        })
     }
 }
 

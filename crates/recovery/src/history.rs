@@ -292,40 +292,8 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn read(&mut self, lsn: u64, change: &Change<'_>) {
-        if let (
-            Some(before),
-            Action::Write { object, .. }
-            | Action::Attributes { object, .. }
-            | Action::Acls { object, .. }
-            | Action::Touched { object, .. }
-            | Action::Link { object, .. }
-            | Action::Rename { object, .. }
-            | Action::Remove { unlinked: Unlinked { object, .. }, .. },
-        ) = (&change.before, &change.action)
-        {
-            let after = change.attr_of(object).map(|attr| attr.ctime);
-            self.told = after;
-            let object = self.object(object, lsn);
-            object.note_before(before);
-            if matches!(change.action, Action::Attributes { .. }) {
-                object.in_steps.extend(after.map(|after| (before.ctime, after)));
-            }
-        }
-        for (key, attr) in &change.after {
-            self.told = Some(attr.ctime);
-            let object = self.object(key, lsn);
-            object.looks.kind = Some(attr.kind);
-            object.links = Some(attr.links);
-            if matches!(
-                change.action,
-                Action::Link { .. } | Action::Rename { .. } | Action::Remove { .. }
-            ) {
-                object.note_data_kept(attr);
-            }
-            object.note_attr(lsn, attr);
-            self.latest = self.latest.max(Some(attr.ctime));
-        }
-        self.told = change.after.iter().map(|(_, attr)| attr.ctime).max();
+        self.note_before(lsn, change);
+        self.note_after(lsn, change);
         match &change.action {
             Action::Nothing => {}
             Action::Write { object, .. } => {
@@ -340,17 +308,8 @@ impl History {
                 }
             }
             Action::Touched { object, ctime, mtime } => {
-                self.told = Some(*ctime);
-                let known = self.object(object, lsn);
-                known.note_times(lsn, *ctime, *mtime);
                 let before = change.before.as_ref();
-                known.unlogged.extend(before.map(|before| (before.ctime, *ctime)));
-                // One that leaves the mtime, in another tick, is of attributes alone.
-                let has_data = before.is_none_or(|it| it.mtime != *mtime || it.ctime == *ctime);
-                if has_data {
-                    known.unlogged_lsn = lsn;
-                }
-                self.latest = self.latest.max(Some(*ctime));
+                self.note_unlogged(lsn, object, before, (*ctime, *mtime));
             }
             Action::Acls { object, access, default } => {
                 let object = self.object(object, lsn);
@@ -361,19 +320,7 @@ impl History {
                 }
             }
             Action::Make { place, object, target } => {
-                let known = self.object(object, lsn);
-                let acls = change.made.as_ref().and_then(|made| made.acls.as_ref());
-                known.access = Some((lsn, acls.map(|acls| acls.access.as_slice().into())));
-                known.default = Some((lsn, acls.map(|acls| acls.default.as_slice().into())));
-                known.looks.born = change.made.as_ref().and_then(|made| made.born);
-                if let Some(attr) = change.attr_of(object) {
-                    let made = Made { lsn, attr: *attr, target: target.to_vec() };
-                    let known = self.object(object, lsn);
-                    if attr.kind == FileKind::Regular && attr.size > 0 {
-                        known.data.push(lsn);
-                    }
-                    known.made = Some(made);
-                }
+                self.note_made(lsn, change, object, target);
                 self.bind(place, Some(*object), None, lsn);
             }
             Action::Link { place, object } => {
@@ -402,6 +349,86 @@ impl History {
             Action::Settled { what, up_to } => self.settle(what, *up_to),
             // The last: the clock may have been set back.
             Action::Moment { before } => self.moment = Some(*before),
+        }
+    }
+
+    /// Notes what a change tells of its object before it.
+    fn note_before(&mut self, lsn: u64, change: &Change<'_>) {
+        let (
+            Some(before),
+            Action::Write { object, .. }
+            | Action::Attributes { object, .. }
+            | Action::Acls { object, .. }
+            | Action::Touched { object, .. }
+            | Action::Link { object, .. }
+            | Action::Rename { object, .. }
+            | Action::Remove { unlinked: Unlinked { object, .. }, .. },
+        ) = (&change.before, &change.action)
+        else {
+            return;
+        };
+        let after = change.attr_of(object).map(|attr| attr.ctime);
+        self.told = after;
+        let object = self.object(object, lsn);
+        object.note_before(before);
+        if matches!(change.action, Action::Attributes { .. }) {
+            object.in_steps.extend(after.map(|after| (before.ctime, after)));
+        }
+    }
+
+    /// Notes the attributes that a change tells of objects after it.
+    fn note_after(&mut self, lsn: u64, change: &Change<'_>) {
+        let is_of_names = matches!(
+            change.action,
+            Action::Link { .. } | Action::Rename { .. } | Action::Remove { .. }
+        );
+        for (key, attr) in &change.after {
+            self.told = Some(attr.ctime);
+            let object = self.object(key, lsn);
+            object.looks.kind = Some(attr.kind);
+            object.links = Some(attr.links);
+            if is_of_names {
+                object.note_data_kept(attr);
+            }
+            object.note_attr(lsn, attr);
+            self.latest = self.latest.max(Some(attr.ctime));
+        }
+        self.told = change.after.iter().map(|(_, attr)| attr.ctime).max();
+    }
+
+    /// Notes a change of a file's data that is not in the log.
+    fn note_unlogged(
+        &mut self,
+        lsn: u64,
+        object: &ObjectKey,
+        before: Option<&Before>,
+        (ctime, mtime): (Time, Time),
+    ) {
+        self.told = Some(ctime);
+        let known = self.object(object, lsn);
+        known.note_times(lsn, ctime, mtime);
+        known.unlogged.extend(before.map(|before| (before.ctime, ctime)));
+        // One that leaves the mtime, in another tick, is of attributes alone.
+        let has_data = before.is_none_or(|it| it.mtime != mtime || it.ctime == ctime);
+        if has_data {
+            known.unlogged_lsn = lsn;
+        }
+        self.latest = self.latest.max(Some(ctime));
+    }
+
+    /// Notes how an object was made.
+    fn note_made(&mut self, lsn: u64, change: &Change<'_>, object: &ObjectKey, target: &[u8]) {
+        let known = self.object(object, lsn);
+        let made = change.made.as_ref();
+        let acls = made.and_then(|made| made.acls.as_ref());
+        known.access = Some((lsn, acls.map(|acls| acls.access.as_slice().into())));
+        known.default = Some((lsn, acls.map(|acls| acls.default.as_slice().into())));
+        known.looks.born = made.and_then(|made| made.born);
+        if let Some(attr) = change.attr_of(object) {
+            if attr.kind == FileKind::Regular && attr.size > 0 {
+                known.data.push(lsn);
+            }
+            known.made = Some(Made { lsn, attr: *attr, target: target.to_vec() });
         }
     }
 

@@ -26,6 +26,7 @@
 //! Whoever may do more with an object than its acknowledged mode and ACLs permit breaks a promise of its own.
 
 mod findings;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -39,8 +40,8 @@ use steadfast_client::{
 };
 
 use crate::acl;
-use crate::local::{self, TEMPORARY};
-use crate::operation::{Action, Change, Done, How, Name, Number, Outcome, Place, ROOT, decoder};
+use crate::local;
+use crate::operation::{Action, Change, Done, How, Number, Outcome, Place, ROOT, decoder};
 use crate::state::{Kind, Object, Removed, State};
 use crate::workload::Operation;
 
@@ -372,131 +373,6 @@ impl<'a, T: Ask> Check<'a, T> {
             object.mtime_told = None;
         }
         Ok(())
-    }
-
-    fn names(&mut self, state: &State, seen: &Seen) -> Result<()> {
-        let mut wanted: BTreeMap<Number, BTreeMap<Vec<u8>, (Place, Number)>> = BTreeMap::new();
-        for (place, object) in &state.names {
-            let names = wanted.entry(place.directory).or_default();
-            names.insert(place.name.bytes(), (*place, *object));
-        }
-        for (directory, entries) in seen {
-            if !state.objects.contains_key(directory) {
-                continue;
-            }
-            let none = BTreeMap::new();
-            let wanted = wanted.get(directory).unwrap_or(&none);
-            for (name, (place, object)) in wanted {
-                if state.loose.contains(place) {
-                    continue;
-                }
-                let last = state.last.get(place).copied();
-                let known = state.objects.get(object);
-                self.compared = Some(*object);
-                match entries.get(name) {
-                    None => self.note_broken(
-                        Broken::Name,
-                        last,
-                        format!("the name {} of #{object} is not listed", shown(name)),
-                    ),
-                    Some(entry) => {
-                        let handle = known.and_then(|object| object.handle.as_ref());
-                        if entry.handle.is_some()
-                            && handle.is_some()
-                            && entry.handle.as_ref() != handle
-                        {
-                            self.note_broken(
-                                Broken::Name,
-                                last,
-                                format!(
-                                    "{} is listed with another handle than #{object}'s",
-                                    shown(name)
-                                ),
-                            );
-                        }
-                    }
-                }
-            }
-            self.compared = None;
-            for name in entries.keys().filter(|name| !wanted.contains_key(*name)) {
-                let place = (0..64)
-                    .map(|number| Place { directory: *directory, name: Name(number) })
-                    .find(|place| place.name.bytes() == *name);
-                let is_beside = name.starts_with(OURS)
-                    || name.starts_with(LOCAL_NAME)
-                    || name == TEMPORARY.as_bytes();
-                if self.has_histories && is_beside {
-                    if name.starts_with(ASIDE) {
-                        self.findings.asides.insert(name.clone());
-                    }
-                    continue;
-                }
-                if place.is_some_and(|place| state.loose.contains(&place)) {
-                    continue;
-                }
-                if self.is_found_of_under_way(state, name) {
-                    self.findings.asides.insert(name.clone());
-                    self.findings.reported += 1;
-                    continue;
-                }
-                let last = place.and_then(|place| state.last.get(&place).copied());
-                self.note_broken_or_half(
-                    Broken::Name,
-                    last,
-                    format!("{} is there, and should not be", shown(name)),
-                );
-            }
-        }
-        // LOOKUP, which servers do by another way than listing.
-        let mut asked = Vec::new();
-        let mut calls = Vec::new();
-        for (place, object) in state.names.iter().filter(|(place, _)| !state.loose.contains(place))
-        {
-            let directory = state.objects.get(&place.directory);
-            let Some(handle) = directory.and_then(|known| known.handle.as_ref()) else { continue };
-            calls.push((procedure::LOOKUP, arguments::place(handle, &place.name.bytes())));
-            asked.push((*place, *object));
-        }
-        let none = FileHandle(Vec::new());
-        for (reply, (place, object)) in self.batch(&calls)?.into_iter().zip(asked) {
-            let last = state.last.get(&place).copied();
-            let name = place.name.bytes();
-            self.compared = Some(object);
-            match decoder(reply).lookup(&none, b"") {
-                Ok(found) => {
-                    let handle = state.objects.get(&object).and_then(|known| known.handle.clone());
-                    if handle.is_some_and(|handle| handle != found.handle) {
-                        let text = format!("{} is not #{object} any more", shown(&name));
-                        self.note_broken(Broken::Name, last, text);
-                    }
-                }
-                Err(error) => {
-                    let text = format!("LOOKUP of {} for #{object}: {error}", shown(&name));
-                    self.note_broken(Broken::Name, last, text);
-                }
-            }
-        }
-        self.compared = None;
-        Ok(())
-    }
-
-    /// Whether a name is of what replay has kept of a file whose data was on its way when the power failed. Of any
-    /// other file each change that can be on the disk has its record in the log.
-    fn is_found_of_under_way(&self, state: &State, name: &[u8]) -> bool {
-        let Some(key) = name.strip_prefix(FOUND).filter(|_| self.is_power_cut) else {
-            return false;
-        };
-        let is_of = |object: &Object| {
-            // The server's own part of a handle is in front of the file system's.
-            let handle = object.handle.as_ref().map(|handle| hexadecimal(handle.as_bytes()));
-            !key.is_empty() && handle.is_some_and(|handle| handle.as_bytes().ends_with(key))
-        };
-        state.objects.iter().any(|(number, object)| match &object.kind {
-            Kind::File(content) => {
-                (self.loose_data.contains(number) || content.is_unstable()) && is_of(object)
-            }
-            _ => false,
-        })
     }
 
     /// Compares all objects with what is known of them; the bytes of files that are as they may be.

@@ -297,158 +297,213 @@ impl State {
 
 type Listing = Result<Vec<u8>, NfsStat3>;
 
-#[allow(clippy::match_same_arms)]
 fn execute(state: &mut State, procedure: u32, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
     match procedure {
-        1 => {
-            let (number, _) = state.object(args::<Getattr3Args<'_>>(r)?.object)?;
-            state.attributes(number, w);
-        }
-        2 => {
-            let args: Setattr3Args<'_> = args(r)?;
-            let (number, _) = state.object(args.object)?;
-            if state.fault != Fault::IgnoresSetattr {
-                state.set(number, &args.new_attributes);
-            }
-            w.u32(0);
-            state.post(number, w);
-        }
-        3 => {
-            let args: Lookup3Args<'_> = args(r)?;
-            let is_wrong = state.fault == Fault::WrongHandle;
-            let names = state.names(args.what.dir)?;
-            let found = *names.get(args.what.name).ok_or(NfsStat3::NoEnt)?;
-            let last = names.last_key_value().map_or(found, |(_, number)| *number);
-            let found = if is_wrong { last } else { found };
-            w.opaque(&found.to_be_bytes());
-            state.post(found, w);
-            w.u32(0);
-        }
-        4 => {
-            let handle = args::<NfsFh3<'_>>(r)?;
-            let (number, _) = state.object(handle)?;
-            let bits = r.u32().map_err(|_| NfsStat3::Inval)?;
-            state.post(number, w);
-            w.u32(bits);
-        }
-        5 => {
-            let is_damaged = state.fault == Fault::DamagedData;
-            let (number, object) = state.object(args(r)?)?;
-            let Kind::Symlink(target) = &object.kind else { return Err(NfsStat3::Inval) };
-            let mut target = target.clone();
-            if let (true, Some(byte)) = (is_damaged, target.last_mut()) {
-                *byte ^= 1;
-            }
-            state.post(number, w);
-            w.opaque(&target);
-        }
-        6 => {
-            let args: Read3Args<'_> = args(r)?;
-            let is_damaged = state.fault == Fault::DamagedData;
-            let offset = if state.fault == Fault::OtherPlace { 0 } else { args.offset };
-            let (number, object) = state.object(args.file)?;
-            let Kind::File(data) = &object.kind else { return Err(NfsStat3::Inval) };
-            let start = (offset as usize).min(data.len());
-            let end = (start + args.count as usize).min(data.len());
-            let mut piece = data[start..end].to_vec();
-            let is_end = end == data.len();
-            if let (true, Some(byte)) = (is_damaged, piece.last_mut()) {
-                *byte ^= 1;
-            }
-            state.post(number, w);
-            w.u32(piece.len() as u32);
-            w.bool(is_end);
-            w.opaque(&piece);
-        }
-        7 => {
-            let args: Write3Args<'_> = args(r)?;
-            let (committed, verifier) =
-                state.write(args.file, args.offset, args.data, args.stable)?;
-            w.u32(0);
-            w.u32(0);
-            w.u32(args.data.len() as u32);
-            w.u32(committed as u32);
-            w.fixed_opaque(&verifier);
-        }
-        8 => {
-            let args: Create3Args<'_> = args(r)?;
-            let made = state.make(args.where_.dir, args.where_.name, Kind::File(Vec::new()));
-            let number = match (made, &args.how) {
-                (Err(NfsStat3::Exist), CreateHow3::Unchecked(_)) => {
-                    state.names(args.where_.dir)?[args.where_.name]
-                }
-                (made, _) => made?,
-            };
-            if let CreateHow3::Unchecked(set) | CreateHow3::Guarded(set) = &args.how {
-                state.set(number, set);
-            }
-            state.made(number, w);
-        }
-        9 => {
-            let args: Mkdir3Args<'_> = args(r)?;
-            let kind = Kind::Directory(BTreeMap::new());
-            let number = state.make(args.where_.dir, args.where_.name, kind)?;
-            state.made(number, w);
-        }
-        10 => {
-            let args: Symlink3Args<'_> = args(r)?;
-            let kind = Kind::Symlink(args.symlink.symlink_data.to_vec());
-            let number = state.make(args.where_.dir, args.where_.name, kind)?;
-            state.made(number, w);
-        }
-        11 => {
-            let args: Mknod3Args<'_> = args(r)?;
-            let number = state.make(args.where_.dir, args.where_.name, Kind::Fifo)?;
-            state.made(number, w);
-        }
-        12 | 13 => {
-            let args: Remove3Args<'_> = args(r)?;
-            state.remove(args.object.dir, args.object.name, procedure == 13)?;
-            w.zeros(8);
-        }
-        14 => {
-            let args: Rename3Args<'_> = args(r)?;
-            state.rename((args.from.dir, args.from.name), (args.to.dir, args.to.name))?;
-            w.zeros(16);
-        }
-        15 => {
-            let args: Link3Args<'_> = args(r)?;
-            let number = state.link(args.file, args.link.dir, args.link.name)?;
-            state.post(number, w);
-            w.zeros(8);
-        }
+        1 => getattr(state, r, w),
+        2 => setattr(state, r, w),
+        3 => lookup(state, r, w),
+        4 => access(state, r, w),
+        5 => readlink(state, r, w),
+        6 => read(state, r, w),
+        7 => write(state, r, w),
+        8 => create(state, r, w),
+        9 => mkdir(state, r, w),
+        10 => symlink(state, r, w),
+        11 => mknod(state, r, w),
+        12 => remove(state, r, w, false),
+        13 => remove(state, r, w, true),
+        14 => rename(state, r, w),
+        15 => link(state, r, w),
         16 => {
             let args: Readdir3Args<'_> = args(r)?;
             let bytes = state.listing(args.dir, args.cookie, args.count, false)?;
             w.fixed_opaque(&bytes);
+            Ok(())
         }
         17 => {
             let args: Readdirplus3Args<'_> = args(r)?;
             let bytes = state.listing(args.dir, args.cookie, args.maxcount, true)?;
             w.fixed_opaque(&bytes);
+            Ok(())
         }
-        18..=20 => {
-            let (number, _) = state.object(args(r)?)?;
-            state.post(number, w);
-            match procedure {
-                18 => w.zeros(52),
-                19 => {
-                    // Preferences and limits of READ, WRITE and READDIR, then the rest.
-                    for _ in 0..7 {
-                        w.u32(TRANSFER_BYTES_MAX);
-                    }
-                    w.zeros(20);
-                }
-                _ => w.zeros(24),
-            }
-        }
-        21 => {
-            let args: Commit3Args<'_> = args(r)?;
-            let verifier = state.commit(args.file)?;
-            w.zeros(8);
-            w.fixed_opaque(&verifier);
-        }
-        _ => return Err(NfsStat3::NotSupp),
+        18..=20 => about_file_system(state, procedure, r, w),
+        21 => commit(state, r, w),
+        _ => Err(NfsStat3::NotSupp),
     }
+}
+
+fn getattr(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let (number, _) = state.object(args::<Getattr3Args<'_>>(r)?.object)?;
+    state.attributes(number, w);
+    Ok(())
+}
+
+fn setattr(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Setattr3Args<'_> = args(r)?;
+    let (number, _) = state.object(args.object)?;
+    if state.fault != Fault::IgnoresSetattr {
+        state.set(number, &args.new_attributes);
+    }
+    w.u32(0);
+    state.post(number, w);
+    Ok(())
+}
+
+fn lookup(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Lookup3Args<'_> = args(r)?;
+    let is_wrong = state.fault == Fault::WrongHandle;
+    let names = state.names(args.what.dir)?;
+    let found = *names.get(args.what.name).ok_or(NfsStat3::NoEnt)?;
+    let last = names.last_key_value().map_or(found, |(_, number)| *number);
+    let found = if is_wrong { last } else { found };
+    w.opaque(&found.to_be_bytes());
+    state.post(found, w);
+    w.u32(0);
+    Ok(())
+}
+
+fn access(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let handle = args::<NfsFh3<'_>>(r)?;
+    let (number, _) = state.object(handle)?;
+    let bits = r.u32().map_err(|_| NfsStat3::Inval)?;
+    state.post(number, w);
+    w.u32(bits);
+    Ok(())
+}
+
+fn readlink(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let is_damaged = state.fault == Fault::DamagedData;
+    let (number, object) = state.object(args(r)?)?;
+    let Kind::Symlink(target) = &object.kind else { return Err(NfsStat3::Inval) };
+    let mut target = target.clone();
+    if let (true, Some(byte)) = (is_damaged, target.last_mut()) {
+        *byte ^= 1;
+    }
+    state.post(number, w);
+    w.opaque(&target);
+    Ok(())
+}
+
+fn read(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Read3Args<'_> = args(r)?;
+    let is_damaged = state.fault == Fault::DamagedData;
+    let offset = if state.fault == Fault::OtherPlace { 0 } else { args.offset };
+    let (number, object) = state.object(args.file)?;
+    let Kind::File(data) = &object.kind else { return Err(NfsStat3::Inval) };
+    let start = (offset as usize).min(data.len());
+    let end = (start + args.count as usize).min(data.len());
+    let mut piece = data[start..end].to_vec();
+    let is_end = end == data.len();
+    if let (true, Some(byte)) = (is_damaged, piece.last_mut()) {
+        *byte ^= 1;
+    }
+    state.post(number, w);
+    w.u32(piece.len() as u32);
+    w.bool(is_end);
+    w.opaque(&piece);
+    Ok(())
+}
+
+fn write(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Write3Args<'_> = args(r)?;
+    let (committed, verifier) = state.write(args.file, args.offset, args.data, args.stable)?;
+    w.u32(0);
+    w.u32(0);
+    w.u32(args.data.len() as u32);
+    w.u32(committed as u32);
+    w.fixed_opaque(&verifier);
+    Ok(())
+}
+
+fn create(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Create3Args<'_> = args(r)?;
+    let made = state.make(args.where_.dir, args.where_.name, Kind::File(Vec::new()));
+    let number = match (made, &args.how) {
+        (Err(NfsStat3::Exist), CreateHow3::Unchecked(_)) => {
+            state.names(args.where_.dir)?[args.where_.name]
+        }
+        (made, _) => made?,
+    };
+    if let CreateHow3::Unchecked(set) | CreateHow3::Guarded(set) = &args.how {
+        state.set(number, set);
+    }
+    state.made(number, w);
+    Ok(())
+}
+
+fn mkdir(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Mkdir3Args<'_> = args(r)?;
+    let kind = Kind::Directory(BTreeMap::new());
+    let number = state.make(args.where_.dir, args.where_.name, kind)?;
+    state.made(number, w);
+    Ok(())
+}
+
+fn symlink(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Symlink3Args<'_> = args(r)?;
+    let kind = Kind::Symlink(args.symlink.symlink_data.to_vec());
+    let number = state.make(args.where_.dir, args.where_.name, kind)?;
+    state.made(number, w);
+    Ok(())
+}
+
+fn mknod(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Mknod3Args<'_> = args(r)?;
+    let number = state.make(args.where_.dir, args.where_.name, Kind::Fifo)?;
+    state.made(number, w);
+    Ok(())
+}
+
+/// REMOVE and RMDIR.
+fn remove(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>, is_directory: bool) -> Answer {
+    let args: Remove3Args<'_> = args(r)?;
+    state.remove(args.object.dir, args.object.name, is_directory)?;
+    w.zeros(8);
+    Ok(())
+}
+
+fn rename(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Rename3Args<'_> = args(r)?;
+    state.rename((args.from.dir, args.from.name), (args.to.dir, args.to.name))?;
+    w.zeros(16);
+    Ok(())
+}
+
+fn link(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Link3Args<'_> = args(r)?;
+    let number = state.link(args.file, args.link.dir, args.link.name)?;
+    state.post(number, w);
+    w.zeros(8);
+    Ok(())
+}
+
+/// FSSTAT, FSINFO and PATHCONF.
+fn about_file_system(
+    state: &mut State,
+    procedure: u32,
+    r: &mut Reader<'_>,
+    w: &mut Writer<'_>,
+) -> Answer {
+    let (number, _) = state.object(args(r)?)?;
+    state.post(number, w);
+    match procedure {
+        18 => w.zeros(52),
+        19 => {
+            // Preferences and limits of READ, WRITE and READDIR, then the rest.
+            for _ in 0..7 {
+                w.u32(TRANSFER_BYTES_MAX);
+            }
+            w.zeros(20);
+        }
+        _ => w.zeros(24),
+    }
+    Ok(())
+}
+
+fn commit(state: &mut State, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
+    let args: Commit3Args<'_> = args(r)?;
+    let verifier = state.commit(args.file)?;
+    w.zeros(8);
+    w.fixed_opaque(&verifier);
     Ok(())
 }

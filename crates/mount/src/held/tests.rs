@@ -125,9 +125,140 @@ impl Server {
         self.memory.get(&at).or_else(|| self.disk.get(&at)).copied()
     }
 
+    /// What tells its lives apart.
+    fn verifier(&self) -> [u8; 8] {
+        [self.boots; 8]
+    }
+
+    fn commit(&mut self) {
+        let memory = std::mem::take(&mut self.memory);
+        self.disk.extend(memory);
+    }
+
     fn cut(&mut self, size: u64) {
         self.disk.retain(|at, _| *at < size);
         self.memory.retain(|at, _| *at < size);
+    }
+}
+
+/// What is held, the server, and what was written.
+#[derive(Default)]
+struct World {
+    held: Held,
+    server: Server,
+    model: BTreeMap<u64, u8>,
+    /// Bytes of refused writes are nobody's.
+    given_up: BTreeSet<u64>,
+    flights: Vec<Run>,
+}
+
+impl World {
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Write(offset, data) => self.write(offset, &data),
+            Step::Depart(bytes_max) => self.depart(bytes_max)?,
+            Step::Arrive { which, count, stable } if !self.flights.is_empty() => {
+                let run = self.flights.swap_remove(which % self.flights.len());
+                self.arrive(&run, count.min(run.bytes().len() as u64), stable);
+            }
+            Step::Refuse { which } if !self.flights.is_empty() => {
+                let run = self.flights.swap_remove(which % self.flights.len());
+                self.refuse(&run);
+            }
+            Step::Commit { restarted } => {
+                if restarted {
+                    self.server.memory.clear();
+                    self.server.boots += 1;
+                }
+                let mark = self.held.mark();
+                self.server.commit();
+                self.held.committed(mark, self.server.verifier());
+            }
+            // As the write-back does it: nothing is in flight then.
+            Step::Truncate(size) if self.flights.is_empty() => {
+                self.server.cut(size);
+                self.held.truncate(size);
+                self.model.retain(|at, _| *at < size);
+            }
+            Step::Arrive { .. } | Step::Refuse { .. } | Step::Truncate(_) => {}
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        self.held.insert(offset, data, GATHER);
+        for (at, byte) in (offset..).zip(data) {
+            self.model.insert(at, *byte);
+            self.given_up.remove(&at);
+        }
+    }
+
+    /// A WRITE is sent: of bytes of which none is in flight.
+    fn depart(&mut self, bytes_max: usize) -> Result<(), TestCaseError> {
+        let Some(run) = self.held.depart(bytes_max) else { return Ok(()) };
+        prop_assert!(!run.bytes().is_empty() && run.bytes().len() <= bytes_max);
+        let end = run.offset + run.bytes().len() as u64;
+        for other in &self.flights {
+            let other_end = other.offset + other.bytes().len() as u64;
+            prop_assert!(end <= other.offset || other_end <= run.offset);
+        }
+        self.flights.push(run);
+        Ok(())
+    }
+
+    /// The server does a WRITE up to a count, and answers.
+    fn arrive(&mut self, run: &Run, count: u64, is_stable: bool) {
+        for (at, byte) in (run.offset..).zip(run.bytes()).take(count as usize) {
+            if is_stable {
+                self.server.memory.remove(&at);
+                self.server.disk.insert(at, *byte);
+            } else {
+                self.server.memory.insert(at, *byte);
+            }
+        }
+        self.held.acknowledge(run, count, (!is_stable).then_some(self.server.verifier()));
+    }
+
+    /// The server refuses a WRITE. What was written over meanwhile is held all the same.
+    fn refuse(&mut self, run: &Run) {
+        let end = run.offset + run.bytes().len() as u64;
+        let before = bytes(&self.held, run.offset, end);
+        self.held.give_up(run);
+        let after = bytes(&self.held, run.offset, end);
+        for (at, (was, is)) in (run.offset..).zip(before.iter().zip(after)) {
+            if was.is_some() && is.is_none() {
+                self.given_up.insert(at);
+            }
+        }
+    }
+
+    /// What is held, laid over what the server has, is what was written.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let overlay = bytes(&self.held, 0, 64);
+        for at in (0..64).filter(|at| !self.given_up.contains(at)) {
+            let seen = overlay[at as usize].or_else(|| self.server.seen(at));
+            prop_assert_eq!(seen, self.model.get(&at).copied(), "byte {}", at);
+        }
+        prop_assert_eq!(self.held.bytes(), overlay.iter().flatten().count());
+        Ok(())
+    }
+
+    /// Nothing more is written, and all that is held becomes stable; but what is in flight never arrives.
+    fn end(&mut self) {
+        for run in std::mem::take(&mut self.flights) {
+            self.held.give_up(&run);
+            self.given_up.extend(run.offset..run.offset + run.bytes().len() as u64);
+        }
+        while let Some(run) = self.held.depart(7) {
+            self.arrive(&run, run.bytes().len() as u64, false);
+        }
+        self.server.commit();
+        // What was acknowledged before a restart is written again.
+        while self.held.committed(self.held.mark(), self.server.verifier()) {
+            while let Some(run) = self.held.depart(64) {
+                self.arrive(&run, run.bytes().len() as u64, true);
+            }
+        }
     }
 }
 
@@ -138,113 +269,15 @@ proptest! {
     /// once nothing is held the server's disk has it.
     #[test]
     fn held_and_stable_bytes_are_what_was_written(steps in proptest::collection::vec(step(), 1..80)) {
-        let mut held = Held::default();
-        let mut server = Server::default();
-        let mut model: BTreeMap<u64, u8> = BTreeMap::new();
-        // Bytes of refused writes are nobody's.
-        let mut given_up: BTreeSet<u64> = BTreeSet::new();
-        let mut flights: Vec<Run> = Vec::new();
+        let mut world = World::default();
         for step in steps {
-            match step {
-                Step::Write(offset, data) => {
-                    held.insert(offset, &data, GATHER);
-                    for (index, byte) in data.iter().enumerate() {
-                        model.insert(offset + index as u64, *byte);
-                        given_up.remove(&(offset + index as u64));
-                    }
-                }
-                Step::Depart(bytes_max) => {
-                    if let Some(run) = held.depart(bytes_max) {
-                        prop_assert!(!run.bytes().is_empty() && run.bytes().len() <= bytes_max);
-                        let end = run.offset + run.bytes().len() as u64;
-                        for other in &flights {
-                            let other_end = other.offset + other.bytes().len() as u64;
-                            prop_assert!(end <= other.offset || other_end <= run.offset);
-                        }
-                        flights.push(run);
-                    }
-                }
-                Step::Arrive { which, count, stable } if !flights.is_empty() => {
-                    let index = which % flights.len();
-                    let run = flights.swap_remove(index);
-                    let count = count.min(run.bytes().len() as u64);
-                    for (index, byte) in run.bytes().iter().take(count as usize).enumerate() {
-                        let at = run.offset + index as u64;
-                        if stable {
-                            server.memory.remove(&at);
-                            server.disk.insert(at, *byte);
-                        } else {
-                            server.memory.insert(at, *byte);
-                        }
-                    }
-                    held.acknowledge(&run, count, (!stable).then_some([server.boots; 8]));
-                }
-                Step::Refuse { which } if !flights.is_empty() => {
-                    let index = which % flights.len();
-                    let run = flights.swap_remove(index);
-                    let end = run.offset + run.bytes().len() as u64;
-                    let before = bytes(&held, run.offset, end);
-                    held.give_up(&run);
-                    for (index, (was, is)) in before.iter().zip(bytes(&held, run.offset, end)).enumerate() {
-                        if was.is_some() && is.is_none() {
-                            given_up.insert(run.offset + index as u64);
-                        }
-                    }
-                }
-                Step::Commit { restarted } => {
-                    if restarted {
-                        server.memory.clear();
-                        server.boots += 1;
-                    }
-                    let mark = held.mark();
-                    let memory = std::mem::take(&mut server.memory);
-                    server.disk.extend(memory);
-                    held.committed(mark, [server.boots; 8]);
-                }
-                // As the write-back does it: nothing is in flight then.
-                Step::Truncate(size) if flights.is_empty() => {
-                    server.cut(size);
-                    held.truncate(size);
-                    model.retain(|at, _| *at < size);
-                }
-                _ => {}
-            }
-            let overlay = bytes(&held, 0, 64);
-            for at in 0..64 {
-                if given_up.contains(&at) {
-                    continue;
-                }
-                let seen = overlay[at as usize].or_else(|| server.seen(at));
-                prop_assert_eq!(seen, model.get(&at).copied(), "byte {}", at);
-            }
-            let total = overlay.iter().flatten().count();
-            prop_assert_eq!(held.bytes(), total);
+            world.step(step)?;
+            world.check()?;
         }
-        // Everything arrives.
-        for run in flights.drain(..) {
-            held.give_up(&run);
-            given_up.extend(run.offset..run.offset + run.bytes().len() as u64);
-        }
-        while let Some(run) = held.depart(7) {
-            for (index, byte) in run.bytes().iter().enumerate() {
-                server.memory.insert(run.offset + index as u64, *byte);
-            }
-            held.acknowledge(&run, run.bytes().len() as u64, Some([server.boots; 8]));
-        }
-        let memory = std::mem::take(&mut server.memory);
-        server.disk.extend(memory);
-        // What was acknowledged before a restart is written again.
-        while held.committed(held.mark(), [server.boots; 8]) {
-            while let Some(run) = held.depart(64) {
-                for (index, byte) in run.bytes().iter().enumerate() {
-                    server.disk.insert(run.offset + index as u64, *byte);
-                }
-                held.acknowledge(&run, run.bytes().len() as u64, None);
-            }
-        }
-        prop_assert!(held.is_empty());
-        for at in (0..64).filter(|at| !given_up.contains(at)) {
-            prop_assert_eq!(server.disk.get(&at), model.get(&at));
+        world.end();
+        prop_assert!(world.held.is_empty());
+        for at in (0..64).filter(|at| !world.given_up.contains(at)) {
+            prop_assert_eq!(world.server.disk.get(&at), world.model.get(&at));
         }
     }
 }

@@ -1,25 +1,29 @@
-//! Operations on names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
+//! Operations on names: MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, LINK; below, CREATE ([`creating`]) and RENAME
+//! ([`renaming`]).
 //!
 //! They run under the caller's identity with the directory's order lock held. Only permission to
 //! search the directory is checked here: the kernel would let it pass, since under a caller's
 //! identity we keep `CAP_DAC_READ_SEARCH` to open objects by handle.
 
+mod creating;
+mod renaming;
+
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use rustix::fs::{AtFlags, FileType, Mode as Permissions, OFlags, Statx};
+use rustix::fs::{AtFlags, FileType, Mode as Permissions, Statx};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use steadfast_recovery::{Action, ObjectKey, Unlinked};
 use steadfast_vfs::permission::EXECUTE;
 use steadfast_vfs::{
-    Attr, Caller, Changed, CreateHow, Created, Cred, Durable, Entry, FileKind, FlushWhat, FsError,
-    Name, NodeKind, PreAttr, Renamed, SetAttr, SetTime, StorageHandle, Waiting, Wcc,
+    Attr, Caller, Changed, Created, Durable, Entry, FileKind, FlushWhat, FsError, Name, NodeKind,
+    SetAttr, StorageHandle, Waiting,
 };
 
 use super::Tree;
-use super::making::{is_free, taken, unmasked, verifier_attributes, verifier_seconds};
+use super::making::{is_free, taken, unmasked};
 use super::setting;
 use crate::attributes::{self, Identity};
 use crate::error::from_errno;
@@ -93,140 +97,6 @@ impl Tree {
         effects.tell(dir.key(), changed.wcc.after);
         effects.targets.push((Arc::clone(&dir), FlushWhat::Everything));
         effects.promise(&dir.volume, changed)
-    }
-
-    pub(crate) fn do_create(
-        &self,
-        caller: &Caller<'_>,
-        dir: &StorageHandle,
-        name: Name<'_>,
-        how: &CreateHow,
-    ) -> Durable<Changed<Created>> {
-        let name = name.as_bytes();
-        self.change_directory(caller, dir, 0, |dir, effects| {
-            marks::require_not_marks_place(dir, name)?;
-            let (mode, set) = match how {
-                CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
-                    let set = unmasked(dir, &self.givable(caller.cred, set))?;
-                    (set.mode.unwrap_or(0), SetAttr { mode: None, ..set })
-                }
-                CreateHow::Exclusive { verifier, mode, umask } => {
-                    let made = SetAttr { mode: Some(*mode), umask: *umask, ..SetAttr::default() };
-                    let mode = unmasked(dir, &made)?.mode;
-                    (mode.unwrap_or(0), verifier_attributes(*verifier))
-                }
-            };
-            self.begin_making(caller, (dir, name), (FileKind::Regular, &[]), &set, effects);
-            self.assume(caller.cred)?;
-            let permissions = Permissions::from_raw_mode(mode & 0o7777);
-            match self.create_file(caller.cred, dir, name, permissions, &set) {
-                Ok((file, set)) => {
-                    let kind = FileKind::Regular;
-                    let made = Made { dir, name, kind, file: Some(file), target: &[] };
-                    self.finish(caller, made, &set, effects)
-                }
-                Err(FsError::Exists) => {
-                    effects.take_back_begin(&dir.volume);
-                    let (node, attr) = self.child(dir, name)?;
-                    let (node, attr) = self.use_existing(caller, &node, &attr, how, effects)?;
-                    let entry = Entry { handle: node.handle, attr };
-                    effects.targets.push((node, FlushWhat::Everything));
-                    Ok(entry)
-                }
-                Err(error) => Err(error),
-            }
-        })
-    }
-
-    /// Makes an ordinary file, open for writing. Returns with it what is still to be set.
-    fn create_file(
-        &self,
-        cred: &Cred,
-        dir: &Node,
-        name: &[u8],
-        permissions: Permissions,
-        set: &SetAttr,
-    ) -> Result<(MadeFile, SetAttr), FsError> {
-        if self.sets_more(cred, dir, set)? {
-            match create_whole(dir, name, permissions, set) {
-                Ok(descriptor) => {
-                    return Ok((MadeFile { descriptor, was_named: false }, SetAttr::default()));
-                }
-                Err(FsError::NotSupported) => {}
-                // What is there comes before what cannot be made.
-                Err(_) if attributes::stat_name(&dir.path, name).is_ok() => {
-                    return Err(FsError::Exists);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let flags = OFlags::CREATE
-            | OFlags::EXCL
-            | OFlags::RDWR
-            | OFlags::NOFOLLOW
-            | OFlags::NOCTTY
-            | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&dir.path, name, flags, permissions);
-        let descriptor = opened.map_err(from_errno)?;
-        Ok((MadeFile { descriptor, was_named: true }, *set))
-    }
-
-    /// Whether these are other attributes than a new file has.
-    fn sets_more(&self, cred: &Cred, dir: &Node, set: &SetAttr) -> Result<bool, FsError> {
-        const SET_GROUP_ID: u32 = 0o2000;
-        if set.size.is_some_and(|size| size > 0)
-            || set.atime != SetTime::Keep
-            || set.mtime != SetTime::Keep
-            || set.uid.is_some_and(|uid| uid != self.acting_uid(cred))
-        {
-            return Ok(true);
-        }
-        let Some(gid) = set.gid else { return Ok(false) };
-        let dir = dir.attr()?;
-        let inherited = if dir.mode & SET_GROUP_ID == 0 { cred.gid } else { dir.gid };
-        Ok(gid != inherited)
-    }
-
-    /// What CREATE does when the name is there.
-    fn use_existing(
-        &self,
-        caller: &Caller<'_>,
-        node: &Arc<Node>,
-        attr: &Attr,
-        how: &CreateHow,
-        effects: &mut Effects<'_>,
-    ) -> Result<(Arc<Node>, Attr), FsError> {
-        if attr.kind != FileKind::Regular {
-            return Err(FsError::Exists);
-        }
-        match how {
-            CreateHow::Guarded(_) => Err(FsError::Exists),
-            CreateHow::Unchecked(set) => {
-                let Some(size) = set.size else { return Ok((Arc::clone(node), *attr)) };
-                let set = SetAttr { size: Some(size), ..SetAttr::default() };
-                let object = node.key();
-                let mut gap = None;
-                let changed = self.ordered(node, |node, before| {
-                    gap = logging::gap(before, size);
-                    effects.change.before = Some(logging::before(before));
-                    self.apply(caller.cred, node, before, &set, effects)?;
-                    effects.take(&node.volume);
-                    effects.touch(node, effects.change.before);
-                    Ok(())
-                });
-                changed.result?;
-                effects.change.action = Action::Attributes { object, size: Some(size), gap };
-                let attr = changed.wcc.after.ok_or(FsError::Stale)?;
-                effects.tell(object, Some(attr));
-                Ok((Arc::clone(node), attr))
-            }
-            CreateHow::Exclusive { verifier, .. } => {
-                let [atime, mtime] = verifier_seconds(*verifier);
-                let is_same =
-                    attr.atime.seconds == atime && attr.mtime.seconds == mtime && attr.size == 0;
-                if is_same { Ok((Arc::clone(node), *attr)) } else { Err(FsError::Exists) }
-            }
-        }
     }
 
     pub(crate) fn do_make_directory(
@@ -529,150 +399,6 @@ impl Tree {
         victim.unlinked.map(|unlinked| Unlinked { is_left: is_left(&unlinked), ..unlinked })
     }
 
-    pub(crate) fn do_rename(
-        &self,
-        caller: &Caller<'_>,
-        from_dir: &StorageHandle,
-        from_name: Name<'_>,
-        to_dir: &StorageHandle,
-        to_name: Name<'_>,
-    ) -> Durable<Renamed> {
-        let failed = |error| {
-            Durable::promising_nothing(Renamed {
-                from: Wcc::default(),
-                to: Wcc::default(),
-                result: Err(error),
-            })
-        };
-        let from = match self.node(from_dir, Waiting::Allowed) {
-            Ok(node) => node,
-            Err(error) => return failed(error),
-        };
-        let to = match self.node(to_dir, Waiting::Allowed) {
-            Ok(node) => node,
-            Err(error) => return failed(error),
-        };
-        let mut effects = match Effects::begin(&to.volume, caller, 0) {
-            Ok(effects) => effects,
-            Err(error) => return failed(error),
-        };
-        // Two directories are locked in the order of their locks' addresses, one only once.
-        let (mut first, mut second) = (&from.order, &to.order);
-        if Arc::as_ptr(first) > Arc::as_ptr(second) {
-            std::mem::swap(&mut first, &mut second);
-        }
-        let _first = first.lock();
-        let _second = (!Arc::ptr_eq(first, second)).then(|| second.lock());
-        let (from_before, to_before) = match (from.attr(), to.attr()) {
-            (Ok(from), Ok(to)) => (from, to),
-            (Err(error), _) | (_, Err(error)) => return failed(error),
-        };
-        let result = self.rename_locked(
-            caller,
-            (&from, &from_before, from_name.as_bytes()),
-            (&to, &to_before, to_name.as_bytes()),
-            &mut effects,
-        );
-        let wcc = |node: &Node, before: &Attr| Wcc {
-            before: Some(PreAttr::from(before)),
-            after: node.attr().ok(),
-        };
-        let renamed = Renamed { from: wcc(&from, &from_before), to: wcc(&to, &to_before), result };
-        if let Err(error) = result {
-            return effects.fail(&to.volume, error, renamed);
-        }
-        effects.tell(from.key(), renamed.from.after);
-        effects.tell(to.key(), renamed.to.after);
-        // The new name first: a crash between the two leaves two names rather than none.
-        effects.targets.insert(0, (Arc::clone(&to), FlushWhat::Everything));
-        if !Arc::ptr_eq(&from, &to) && !to.volume.has_one_journal {
-            effects.targets.insert(1, (Arc::clone(&from), FlushWhat::Everything));
-        }
-        effects.promise(&to.volume, renamed)
-    }
-
-    fn rename_locked<'n>(
-        &self,
-        caller: &Caller<'_>,
-        (from, from_attr, from_name): (&Arc<Node>, &Attr, &'n [u8]),
-        (to, to_attr, to_name): (&Arc<Node>, &Attr, &'n [u8]),
-        effects: &mut Effects<'n>,
-    ) -> Result<(), FsError> {
-        if from_attr.kind != FileKind::Directory || to_attr.kind != FileKind::Directory {
-            return Err(FsError::NotDirectory);
-        }
-        from.require(from_attr, caller.cred, EXECUTE)?;
-        to.require(to_attr, caller.cred, EXECUTE)?;
-        marks::require_neither((from, from_name), (to, to_name))?;
-        let is_same_name = Arc::ptr_eq(from, to) && from_name == to_name;
-        let needs_keys = effects.needs_keys(&to.volume, caller);
-        let victim = match self.victim(to, to_name, needs_keys) {
-            // Renamed to what it is called already, nothing goes.
-            Ok(_) if is_same_name => Victim::default(),
-            Ok(victim) => victim,
-            Err(FsError::NotFound) => Victim::default(),
-            Err(error) => return Err(error),
-        };
-        let stat = attributes::stat_name(&from.path, from_name).map_err(from_errno)?;
-        let (kind, is_btrfs) = (attributes::kind(&stat), to.volume.kind == VolumeKind::Btrfs);
-        // Replay tells local changes of files by their times; on btrfs it asks what names an object has.
-        let is_told = needs_keys && (kind == FileKind::Regular || is_btrfs);
-        // A moved directory's own `..` changes. Taken before, as a victim is.
-        let moved = if to.volume.has_one_journal && !is_told {
-            self.storage.cache.find_inode(self.id, attributes::identity(&stat), stat.stx_mnt_id)
-        } else {
-            Some(self.child(from, from_name)?.0)
-        };
-        if needs_keys {
-            let object = self.key_of_name(from, from_name, &stat, moved.as_ref())?;
-            // Of two names of one object neither goes (rename(2)).
-            let is_nothing =
-                is_same_name || victim.unlinked.is_some_and(|unlinked| unlinked.object == object);
-            if !is_nothing {
-                effects.change.action = Action::Rename {
-                    from: place(from, from_name),
-                    to: place(to, to_name),
-                    object,
-                    is_directory: kind == FileKind::Directory,
-                    victim: victim.unlinked,
-                };
-                effects.begin_call(caller, from, None, effects.change.action);
-            }
-        }
-        let _order = order_files([moved.as_ref(), victim.node.as_ref()]);
-        self.note_place((from, from_name), (to, to_name))?;
-        let told = moved.as_ref().filter(|_| is_told && effects.is_logged());
-        let before = told.and_then(|moved| moved.attr().ok());
-        self.assume(caller.cred)?;
-        let renamed = rustix::fs::renameat(&from.path, from_name, &to.path, to_name);
-        if let Err(errno) = renamed {
-            // Two places are remembered: a second failure would put the true one out.
-            let _ = self.note_place((from, from_name), (from, from_name));
-            return Err(removal_error(errno));
-        }
-        effects.take(&to.volume);
-        let unlinked = self.bury(to, &victim, &mut effects.targets);
-        if let Action::Rename { victim: gone, object, .. } = &mut effects.change.action {
-            let object = *object;
-            *gone = unlinked;
-            if let (Some(moved), Some(before)) = (told, before) {
-                effects.change.before = Some(logging::times_before(&before));
-                effects.tell(object, moved.attr().ok());
-            }
-            let left = victim.node.as_ref().filter(|node| node.kind == FileKind::Regular);
-            if let (Some(node), Some(Unlinked { object, is_left: true, .. })) = (left, unlinked) {
-                effects.tell(object, node.attr().ok());
-            }
-        }
-        if let Some(moved) = &moved
-            && !to.volume.has_one_journal
-            && !effects.targets.iter().any(|(target, _)| Arc::ptr_eq(target, moved))
-        {
-            also_flush(to, Arc::clone(moved), &mut effects.targets);
-        }
-        Ok(())
-    }
-
     pub(crate) fn do_link(
         &self,
         caller: &Caller<'_>,
@@ -721,36 +447,6 @@ impl Tree {
         })
         .map(|changed| (node.attr().ok(), changed))
     }
-}
-
-/// Makes a file that has all its attributes when it gets its name: a crash leaves it whole or not at
-/// all.
-///
-/// # Errors
-/// [`FsError::NotSupported`] where files cannot be made without a name.
-fn create_whole(
-    dir: &Node,
-    name: &[u8],
-    permissions: Permissions,
-    set: &SetAttr,
-) -> Result<OwnedFd, FsError> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(&dir.path, c".", flags, permissions) {
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => return Err(FsError::NotSupported),
-        opened => opened.map_err(from_errno)?,
-    };
-    let attr = attributes::attr(&attributes::stat(&file)?, dir.volume.fsid);
-    let missing = setting::missing(set, &attr);
-    let is_given_away = missing.uid.is_some() || missing.gid.is_some();
-    // A change of owner takes set-id bits away.
-    let mode = Some(attr.mode).filter(|mode| is_given_away && mode & setting::SET_ID != 0);
-    setting::apply_to_new(&file, &SetAttr { mode, ..missing })?;
-    match rustix::fs::linkat(&file, c"", &dir.path, name, AtFlags::EMPTY_PATH) {
-        Err(Errno::NOENT) => link_by_descriptor(&file, &dir.path, name),
-        linked => linked,
-    }
-    .map_err(from_errno)?;
-    Ok(file)
 }
 
 /// Takes the order locks of the files among objects whose names change, and with them their

@@ -3,8 +3,8 @@
 use steadfast_vfs::{Attr, DeviceNumber, FileKind, StorageHandle, Time};
 
 use super::{
-    ACL_BYTES_MAX, Made, MadeAcls, NAME_BYTES_MAX, NotAChange, ObjectKey, Ownership, Place,
-    Unlinked,
+    ACL_BYTES_MAX, Before, Made, MadeAcls, NAME_BYTES_MAX, NotAChange, ObjectKey, Ownership, Place,
+    Settled, Unlinked,
 };
 
 pub(super) struct Out<'a>(pub(super) &'a mut Vec<u8>);
@@ -47,6 +47,32 @@ impl Out<'_> {
     pub(super) fn time(&mut self, time: &Time) {
         self.u64(time.seconds as u64);
         self.u32(time.nanoseconds);
+    }
+
+    /// What something was before; the format of the change says whether its ownership is told.
+    #[inline]
+    pub(super) fn before(&mut self, before: &Before) {
+        self.time(&before.ctime);
+        self.time(&before.mtime);
+        if let Some(Ownership { mode, uid, gid }) = before.ownership {
+            for word in [mode, uid, gid] {
+                self.u32(word);
+            }
+        }
+    }
+
+    pub(super) fn settled(&mut self, settled: &Settled) {
+        match settled {
+            Settled::Data(key) => {
+                self.u8(0);
+                self.key(key);
+            }
+            Settled::Object(key) => {
+                self.u8(1);
+                self.key(key);
+            }
+            Settled::FileSystem => self.u8(2),
+        }
     }
 
     pub(super) fn made(&mut self, made: &Made) {
@@ -114,6 +140,26 @@ impl<'a> In<'a> {
 
     pub(super) fn u64(&mut self) -> Result<u64, NotAChange> {
         Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn settled(&mut self) -> Result<Settled, NotAChange> {
+        match self.u8()? {
+            0 => Ok(Settled::Data(self.key()?)),
+            1 => Ok(Settled::Object(self.key()?)),
+            2 => Ok(Settled::FileSystem),
+            _ => Err(NotAChange),
+        }
+    }
+
+    /// An access list, if it was set.
+    pub(super) fn acl(&mut self) -> Result<Option<&'a [u8]>, NotAChange> {
+        let is_set = self.flag()?;
+        let bytes = self.bytes(ACL_BYTES_MAX)?;
+        // One form for one meaning.
+        if !is_set && !bytes.is_empty() {
+            return Err(NotAChange);
+        }
+        Ok(is_set.then_some(bytes))
     }
 
     pub(super) fn flag(&mut self) -> Result<bool, NotAChange> {

@@ -24,6 +24,22 @@ pub(super) fn name(choice: u8) -> Vec<u8> {
     format!("n{}", u64::from(choice) % NAMES).into_bytes()
 }
 
+/// What a step may use.
+struct Chosen<'a> {
+    what: u8,
+    number: u16,
+    place: Place<'a>,
+    to: Place<'a>,
+    /// What has the name of `place`.
+    bound: Option<(ObjectKey, FileKind)>,
+    data: &'a [u8],
+    access: &'a [u8],
+    default: &'a [u8],
+}
+
+/// What a step did, and the objects that it changed.
+type Done<'a> = (Action<'a>, Vec<ObjectKey>);
+
 /// Does a step if it can be done; `None` if it would fail.
 pub(super) fn step(
     disk: &mut Disk,
@@ -34,139 +50,34 @@ pub(super) fn step(
     let (dir, first) = (directory(disk, dir), name(first));
     let (other, second) = (directory(disk, other), name(second));
     let place = Place { dir, name: &first };
-    let to = Place { dir: other, name: &second };
     let bound = disk.bound(&place).unwrap();
-    let data = [what.wrapping_add(number as u8) | 1; 7];
     let was = bound.and_then(|(object, _)| disk.attr(&object));
-    let mut changed = vec![];
-    let mut made = None;
-    let (access, default) = (number.to_le_bytes(), [what]);
-    let action = match what % 13 {
-        // Make, a directory now and then.
-        0..=2 if bound.is_none() => {
-            let object = key(1000 + *next);
-            *next += 1;
-            let kind = if what % 13 == 0 { FileKind::Directory } else { FileKind::Regular };
-            disk.add(object, kind);
-            disk.inherit(&object, &dir);
-            let node = &disk.nodes[&object];
-            made = Some(Box::new(Made { born: Some(node.born), acls: Some(node.acls.clone()) }));
-            if what % 13 == 2 {
-                disk.cut(&object, usize::from(number % 9));
-            }
-            disk.change_names(&dir, |names| {
-                names.insert(first.clone(), object);
-            });
-            changed.extend([object, dir]);
-            Action::Make { place, object, target: &[] }
-        }
-        3 | 4 => {
-            let (object, kind) = bound?;
-            if disk.names_of(&object).is_some_and(|names| !names.is_empty()) {
-                return None;
-            }
-            disk.change_names(&dir, |names| {
-                names.remove(&first);
-            });
-            disk.touch(&object, false);
-            disk.reap(&object);
-            changed.push(dir);
-            let is_directory = kind == FileKind::Directory;
-            let is_left = disk.nodes.contains_key(&object);
-            Action::Remove { place, unlinked: Unlinked { object, is_directory, is_left } }
-        }
-        5 | 6 => {
-            let (object, kind) = bound?;
-            let victim = disk.bound(&to).unwrap();
-            let is_directory = kind == FileKind::Directory;
-            if let Some((victim, kind)) = victim {
-                let is_full = disk.names_of(&victim).is_some_and(|names| !names.is_empty());
-                if victim == object || is_full || is_directory != (kind == FileKind::Directory) {
-                    return None;
-                }
-            }
-            if is_directory && disk.is_beneath(&other, &object) {
-                return None;
-            }
-            disk.change_names(&dir, |names| {
-                names.remove(&first);
-            });
-            disk.change_names(&other, |names| {
-                names.insert(second.clone(), object);
-            });
-            disk.touch(&object, false);
-            let victim = victim.map(|(victim, _)| {
-                disk.touch(&victim, false);
-                disk.reap(&victim);
-                let is_left = disk.nodes.contains_key(&victim);
-                Unlinked { object: victim, is_directory, is_left }
-            });
-            changed.extend([dir, other, object]);
-            Action::Rename { from: place, to, object, is_directory, victim }
-        }
-        7 => {
-            let (object, kind) = bound?;
-            if kind == FileKind::Directory || disk.bound(&to).unwrap().is_some() {
-                return None;
-            }
-            disk.change_names(&other, |names| {
-                names.insert(second.clone(), object);
-            });
-            disk.touch(&object, false);
-            changed.extend([other, object]);
-            Action::Link { place: to, object }
-        }
-        8 | 9 => {
-            let (object, kind) = bound?;
-            if kind == FileKind::Directory {
-                return None;
-            }
-            let offset = u64::from(number % 20);
-            let gap = disk.attr(&object).map(|attr| attr.size).filter(|size| *size < offset);
-            disk.put(&object, offset as usize, &data);
-            disk.touch(&object, true);
-            changed.push(object);
-            Action::Write { object, offset, data: &data, gap }
-        }
-        10 => {
-            let (object, kind) = bound?;
-            if kind == FileKind::Directory {
-                return None;
-            }
-            let size = u64::from(number % 25);
-            let gap = disk.attr(&object).map(|attr| attr.size).filter(|old| *old < size);
-            disk.cut(&object, size as usize);
-            disk.touch(&object, true);
-            changed.push(object);
-            Action::Attributes { object, size: Some(size), gap }
-        }
-        11 => {
-            let (object, _) = bound?;
-            disk.nodes.get_mut(&object)?.attr.mode = u32::from(number) & 0o777;
-            disk.touch(&object, false);
-            changed.push(object);
-            Action::Attributes { object, size: None, gap: None }
-        }
-        12 => {
-            let (object, kind) = bound?;
-            let acls = &mut disk.nodes.get_mut(&object)?.acls;
-            acls.access = access.to_vec();
-            let is_directory = kind == FileKind::Directory;
-            if is_directory {
-                acls.default = default.to_vec();
-            }
-            disk.touch(&object, false);
-            changed.push(object);
-            Action::Acls {
-                object,
-                access: Some(&access),
-                default: is_directory.then_some(&default[..]),
-            }
-        }
-        _ => return None,
+    let chosen = Chosen {
+        what,
+        number,
+        place,
+        to: Place { dir: other, name: &second },
+        bound,
+        data: &[what.wrapping_add(number as u8) | 1; 7],
+        access: &number.to_le_bytes(),
+        default: &[what],
     };
+    let (action, mut changed) = match what % 13 {
+        0..=2 if bound.is_none() => Some(make(disk, next, &chosen)),
+        3 | 4 => remove(disk, &chosen),
+        5 | 6 => rename(disk, &chosen),
+        7 => link(disk, &chosen),
+        8 | 9 => write(disk, &chosen),
+        10 => set_size(disk, &chosen),
+        11 => set_mode(disk, &chosen),
+        12 => set_acls(disk, &chosen),
+        _ => None,
+    }?;
     let mut change = Change::new(action);
-    change.made = made;
+    if let Action::Make { object, .. } = change.action {
+        let node = &disk.nodes[&object];
+        change.made = Some(Box::new(Made { born: Some(node.born), acls: Some(node.acls.clone()) }));
+    }
     if matches!(change.action, Action::Attributes { .. } | Action::Acls { .. }) {
         change.before = was.map(|was| before(&was));
     }
@@ -179,6 +90,128 @@ pub(super) fn step(
     let mut record = Vec::new();
     change.encode(&mut record);
     Some(record)
+}
+
+/// Makes a file; a directory now and then.
+fn make<'a>(disk: &mut Disk, next: &mut u64, chosen: &Chosen<'a>) -> Done<'a> {
+    let Chosen { what, number, place, .. } = *chosen;
+    let object = key(1000 + *next);
+    *next += 1;
+    let kind = if what % 13 == 0 { FileKind::Directory } else { FileKind::Regular };
+    disk.add(object, kind);
+    disk.inherit(&object, &place.dir);
+    if what % 13 == 2 {
+        disk.cut(&object, usize::from(number % 9));
+    }
+    disk.change_names(&place.dir, |names| {
+        names.insert(place.name.to_vec(), object);
+    });
+    (Action::Make { place, object, target: &[] }, vec![object, place.dir])
+}
+
+fn remove<'a>(disk: &mut Disk, chosen: &Chosen<'a>) -> Option<Done<'a>> {
+    let place = chosen.place;
+    let (object, kind) = chosen.bound?;
+    if disk.names_of(&object).is_some_and(|names| !names.is_empty()) {
+        return None;
+    }
+    disk.change_names(&place.dir, |names| {
+        names.remove(place.name);
+    });
+    disk.touch(&object, false);
+    disk.reap(&object);
+    let is_directory = kind == FileKind::Directory;
+    let is_left = disk.nodes.contains_key(&object);
+    let unlinked = Unlinked { object, is_directory, is_left };
+    Some((Action::Remove { place, unlinked }, vec![place.dir]))
+}
+
+fn rename<'a>(disk: &mut Disk, chosen: &Chosen<'a>) -> Option<Done<'a>> {
+    let Chosen { place, to, .. } = *chosen;
+    let (object, kind) = chosen.bound?;
+    let victim = disk.bound(&to).unwrap();
+    let is_directory = kind == FileKind::Directory;
+    if let Some((victim, kind)) = victim {
+        let is_full = disk.names_of(&victim).is_some_and(|names| !names.is_empty());
+        if victim == object || is_full || is_directory != (kind == FileKind::Directory) {
+            return None;
+        }
+    }
+    if is_directory && disk.is_beneath(&to.dir, &object) {
+        return None;
+    }
+    disk.change_names(&place.dir, |names| {
+        names.remove(place.name);
+    });
+    disk.change_names(&to.dir, |names| {
+        names.insert(to.name.to_vec(), object);
+    });
+    disk.touch(&object, false);
+    let victim = victim.map(|(victim, _)| {
+        disk.touch(&victim, false);
+        disk.reap(&victim);
+        let is_left = disk.nodes.contains_key(&victim);
+        Unlinked { object: victim, is_directory, is_left }
+    });
+    let action = Action::Rename { from: place, to, object, is_directory, victim };
+    Some((action, vec![place.dir, to.dir, object]))
+}
+
+fn link<'a>(disk: &mut Disk, chosen: &Chosen<'a>) -> Option<Done<'a>> {
+    let to = chosen.to;
+    let (object, kind) = chosen.bound?;
+    if kind == FileKind::Directory || disk.bound(&to).unwrap().is_some() {
+        return None;
+    }
+    disk.change_names(&to.dir, |names| {
+        names.insert(to.name.to_vec(), object);
+    });
+    disk.touch(&object, false);
+    Some((Action::Link { place: to, object }, vec![to.dir, object]))
+}
+
+fn write<'a>(disk: &mut Disk, chosen: &Chosen<'a>) -> Option<Done<'a>> {
+    let (object, kind) = chosen.bound?;
+    if kind == FileKind::Directory {
+        return None;
+    }
+    let offset = u64::from(chosen.number % 20);
+    let gap = disk.attr(&object).map(|attr| attr.size).filter(|size| *size < offset);
+    disk.put(&object, offset as usize, chosen.data);
+    disk.touch(&object, true);
+    Some((Action::Write { object, offset, data: chosen.data, gap }, vec![object]))
+}
+
+fn set_size<'a>(disk: &mut Disk, chosen: &Chosen<'a>) -> Option<Done<'a>> {
+    let (object, kind) = chosen.bound?;
+    if kind == FileKind::Directory {
+        return None;
+    }
+    let size = u64::from(chosen.number % 25);
+    let gap = disk.attr(&object).map(|attr| attr.size).filter(|old| *old < size);
+    disk.cut(&object, size as usize);
+    disk.touch(&object, true);
+    Some((Action::Attributes { object, size: Some(size), gap }, vec![object]))
+}
+
+fn set_mode<'a>(disk: &mut Disk, chosen: &Chosen<'a>) -> Option<Done<'a>> {
+    let (object, _) = chosen.bound?;
+    disk.nodes.get_mut(&object)?.attr.mode = u32::from(chosen.number) & 0o777;
+    disk.touch(&object, false);
+    Some((Action::Attributes { object, size: None, gap: None }, vec![object]))
+}
+
+fn set_acls<'a>(disk: &mut Disk, chosen: &Chosen<'a>) -> Option<Done<'a>> {
+    let Chosen { access, default, .. } = *chosen;
+    let (object, kind) = chosen.bound?;
+    let acls = &mut disk.nodes.get_mut(&object)?.acls;
+    acls.access = access.to_vec();
+    let default = (kind == FileKind::Directory).then_some(default);
+    if let Some(default) = default {
+        acls.default = default.to_vec();
+    }
+    disk.touch(&object, false);
+    Some((Action::Acls { object, access: Some(access), default }, vec![object]))
 }
 
 /// What a record of a change of attributes tells of before.

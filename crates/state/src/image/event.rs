@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::codec::{ImageError, Put, Take};
+use super::field::{Field, record};
 use crate::channel::BackChannelImage;
 use crate::ids::{DelegationNumber, LockNumber, OpenNumber};
 use crate::owner_sequence::OwnerImage;
@@ -155,290 +156,74 @@ pub(crate) struct ClientEvent<'a> {
     pub(crate) set: Option<Cow<'a, SetClientRecord>>,
 }
 
-impl<'a> Event<'a> {
-    /// Appends the event to those in `bytes`.
-    pub(crate) fn append(&self, bytes: &mut Vec<u8>) {
-        let mut put = Put(bytes);
-        match self {
-            Self::Client(client) => {
-                put.u8(1);
-                put.u64(client.id.0);
-                put.bytes(client.owner);
-                put.array(client.verifier);
-                put.bytes(client.principal);
-                put.bytes(client.implementation);
-                put.address(client.address);
-                put.bool(client.is_confirmed);
-                put.u32(client.sequence);
-                put.created(client.created.as_ref());
-                put.set(client.set.as_deref());
+/// The encoding of each event: its number, then its fields in the order that they have here.
+macro_rules! encoding {
+    ($($number:literal => $event:ident $(($value:ident))? $({ $($field:ident),* })?,)*) => {
+        impl<'a> Event<'a> {
+            /// Appends the event to those in `bytes`.
+            pub(crate) fn append(&self, bytes: &mut Vec<u8>) {
+                let put = &mut Put(bytes);
+                match self {
+                    $(Self::$event $(($value))? $({ $($field),* })? => {
+                        put.u8($number);
+                        $($value.put(put);)?
+                        $($($field.put(put);)*)?
+                    })*
+                }
             }
-            Self::Host { id, name, address, state } => {
-                put.u8(16);
-                put.u64(id.0);
-                put.bytes(name);
-                put.address(*address);
-                put.u32(*state);
-            }
-            Self::ClientGone(client) => {
-                put.u8(2);
-                put.u64(client.0);
-            }
-            Self::ReclaimComplete(client) => {
-                put.u8(3);
-                put.u64(client.0);
-            }
-            Self::Session { id, client, fore, back } => {
-                put.u8(4);
-                put.array(id.0);
-                put.u64(client.0);
-                put.channel(fore);
-                put.channel(back);
-            }
-            Self::SessionGone(id) => {
-                put.u8(5);
-                put.array(id.0);
-            }
-            Self::Slot { session, slot, sequence, digest, reply } => {
-                put.u8(6);
-                put.array(session.0);
-                put.u32(*slot);
-                put.u32(*sequence);
-                put.u32(*digest);
-                put.bool(reply.is_some());
-                put.bytes(reply.unwrap_or(&[]));
-            }
-            Self::BackChannel { session, channel } => {
-                put.u8(24);
-                put.array(session.0);
-                put.back_channel(channel);
-            }
-            Self::UnderWay { session, slot, sequence, digest, is_unstable, done } => {
-                put.u8(64);
-                put.array(session.0);
-                put.u32(*slot);
-                put.u32(*sequence);
-                put.u32(*digest);
-                put.bool(*is_unstable);
-                put.bytes(done);
-            }
-            Self::OpensAnew(client) => {
-                put.u8(7);
-                put.u64(client.0);
-            }
-            Self::Open { client, number, owner, file, seqid, share, asked } => {
-                put.u8(8);
-                put.u64(client.0);
-                put.u64(number.0);
-                put.bytes(owner);
-                put.file(file);
-                put.u32(*seqid);
-                put.share(*share);
-                put.u16(*asked);
-            }
-            Self::OpenGone { client, number } => {
-                put.u8(9);
-                put.u64(client.0);
-                put.u64(number.0);
-            }
-            Self::Lock { client, number, open, owner, seqid } => {
-                put.u8(10);
-                put.u64(client.0);
-                put.u64(number.0);
-                put.u64(open.0);
-                put.bytes(owner);
-                put.u32(*seqid);
-            }
-            Self::LockGone { client, number } => {
-                put.u8(11);
-                put.u64(client.0);
-                put.u64(number.0);
-            }
-            Self::Delegation { client, number, file, kind, handle, is_recalled, is_revoked } => {
-                put.u8(32);
-                put.u64(client.0);
-                put.u64(number.0);
-                put.file(file);
-                put.bool(*kind == DelegationKind::Write);
-                put.bytes(handle);
-                put.bool(*is_recalled);
-                put.bool(*is_revoked);
-            }
-            Self::DelegationRecalled { client, number } => {
-                put.u8(33);
-                put.u64(client.0);
-                put.u64(number.0);
-            }
-            Self::DelegationRevoked { client, number } => {
-                put.u8(34);
-                put.u64(client.0);
-                put.u64(number.0);
-            }
-            Self::DelegationGone { client, number } => {
-                put.u8(35);
-                put.u64(client.0);
-                put.u64(number.0);
-            }
-            Self::Range { client, open, owner, span, kind } => {
-                put.u8(12);
-                put.u64(client.0);
-                put.u64(open.0);
-                put.bytes(owner);
-                put.span(*span);
-                put.kind(*kind);
-            }
-            Self::RangeGone { client, owner, file, span } => {
-                put.u8(13);
-                put.u64(client.0);
-                put.bytes(owner);
-                put.file(file);
-                put.span(*span);
-            }
-            Self::Owner { client, name, owner } => {
-                let OwnerImage { is_lock, seqid, last, is_confirmed, unconfirmed, closed } =
-                    owner.as_ref();
-                put.u8(15);
-                put.u64(client.0);
-                put.bytes(name);
-                put.bool(*is_lock);
-                put.u32(*seqid);
-                put.last(last.as_ref());
-                put.bool(*is_confirmed);
-                put.number(*unconfirmed);
-                put.number(*closed);
-            }
-            Self::Serials { state, session, record } => {
-                put.u8(14);
-                put.u64(*state);
-                put.u64(*session);
-                put.u64(*record);
+
+            fn read(take: &mut Take<'a>) -> Result<Self, ImageError> {
+                match take.u8()? {
+                    $($number => {
+                        $(let $value = Field::take(take)?;)?
+                        $($(let $field = Field::take(take)?;)*)?
+                        Ok(Self::$event $(($value))? $({ $($field),* })?)
+                    })*
+                    _ => Err(ImageError),
+                }
             }
         }
-    }
+    };
+}
 
+// Events of earlier versions are read, too: a number is never given to another event.
+encoding! {
+    1 => Client(client),
+    2 => ClientGone(client),
+    3 => ReclaimComplete(client),
+    4 => Session { id, client, fore, back },
+    5 => SessionGone(id),
+    6 => Slot { session, slot, sequence, digest, reply },
+    7 => OpensAnew(client),
+    8 => Open { client, number, owner, file, seqid, share, asked },
+    9 => OpenGone { client, number },
+    10 => Lock { client, number, open, owner, seqid },
+    11 => LockGone { client, number },
+    12 => Range { client, open, owner, span, kind },
+    13 => RangeGone { client, owner, file, span },
+    14 => Serials { state, session, record },
+    15 => Owner { client, name, owner },
+    16 => Host { id, name, address, state },
+    24 => BackChannel { session, channel },
+    32 => Delegation { client, number, file, kind, handle, is_recalled, is_revoked },
+    33 => DelegationRecalled { client, number },
+    34 => DelegationRevoked { client, number },
+    35 => DelegationGone { client, number },
+    64 => UnderWay { session, slot, sequence, digest, is_unstable, done },
+}
+
+record! {
+    ClientEvent<'a> {
+        id, owner, verifier, principal, implementation, address, is_confirmed, sequence, created, set
+    }
+}
+
+impl<'a> Event<'a> {
     /// Takes the first event from `bytes`.
     pub(crate) fn take(bytes: &mut &'a [u8]) -> Result<Self, ImageError> {
         let mut take = Take(bytes);
         let event = Self::read(&mut take)?;
         *bytes = take.0;
         Ok(event)
-    }
-
-    fn read(take: &mut Take<'a>) -> Result<Self, ImageError> {
-        Ok(match take.u8()? {
-            1 => Self::Client(ClientEvent {
-                id: take.client()?,
-                owner: take.bytes()?,
-                verifier: take.array()?,
-                principal: take.bytes()?,
-                implementation: take.bytes()?,
-                address: take.address()?,
-                is_confirmed: take.bool()?,
-                sequence: take.u32()?,
-                created: take.created()?,
-                set: take.set()?.map(Cow::Owned),
-            }),
-            2 => Self::ClientGone(take.client()?),
-            3 => Self::ReclaimComplete(take.client()?),
-            4 => Self::Session {
-                id: SessionId(take.array()?),
-                client: take.client()?,
-                fore: take.channel()?,
-                back: take.channel()?,
-            },
-            5 => Self::SessionGone(SessionId(take.array()?)),
-            6 => {
-                let session = SessionId(take.array()?);
-                let (slot, sequence, digest) = (take.u32()?, take.u32()?, take.u32()?);
-                let has_reply = take.bool()?;
-                let reply = Some(take.bytes()?).filter(|_| has_reply);
-                Self::Slot { session, slot, sequence, digest, reply }
-            }
-            24 => Self::BackChannel {
-                session: SessionId(take.array()?),
-                channel: take.back_channel()?,
-            },
-            64 => Self::UnderWay {
-                session: SessionId(take.array()?),
-                slot: take.u32()?,
-                sequence: take.u32()?,
-                digest: take.u32()?,
-                is_unstable: take.bool()?,
-                done: take.bytes()?,
-            },
-            7 => Self::OpensAnew(take.client()?),
-            8 => Self::Open {
-                client: take.client()?,
-                number: OpenNumber(take.u64()?),
-                owner: take.bytes()?,
-                file: take.file()?,
-                seqid: take.u32()?,
-                share: take.share()?,
-                asked: take.u16()?,
-            },
-            9 => Self::OpenGone { client: take.client()?, number: OpenNumber(take.u64()?) },
-            10 => Self::Lock {
-                client: take.client()?,
-                number: LockNumber(take.u64()?),
-                open: OpenNumber(take.u64()?),
-                owner: take.bytes()?,
-                seqid: take.u32()?,
-            },
-            11 => Self::LockGone { client: take.client()?, number: LockNumber(take.u64()?) },
-            32 => Self::Delegation {
-                client: take.client()?,
-                number: DelegationNumber(take.u64()?),
-                file: take.file()?,
-                kind: if take.bool()? { DelegationKind::Write } else { DelegationKind::Read },
-                handle: take.bytes()?,
-                is_recalled: take.bool()?,
-                is_revoked: take.bool()?,
-            },
-            33 => Self::DelegationRecalled {
-                client: take.client()?,
-                number: DelegationNumber(take.u64()?),
-            },
-            34 => Self::DelegationRevoked {
-                client: take.client()?,
-                number: DelegationNumber(take.u64()?),
-            },
-            35 => Self::DelegationGone {
-                client: take.client()?,
-                number: DelegationNumber(take.u64()?),
-            },
-            12 => Self::Range {
-                client: take.client()?,
-                open: OpenNumber(take.u64()?),
-                owner: take.bytes()?,
-                span: take.span()?,
-                kind: take.kind()?,
-            },
-            13 => Self::RangeGone {
-                client: take.client()?,
-                owner: take.bytes()?,
-                file: take.file()?,
-                span: take.span()?,
-            },
-            15 => Self::Owner {
-                client: take.client()?,
-                name: take.bytes()?,
-                owner: Cow::Owned(OwnerImage {
-                    is_lock: take.bool()?,
-                    seqid: take.u32()?,
-                    last: take.last()?,
-                    is_confirmed: take.bool()?,
-                    unconfirmed: take.number()?,
-                    closed: take.number()?,
-                }),
-            },
-            16 => Self::Host {
-                id: take.client()?,
-                name: take.bytes()?,
-                address: take.address()?,
-                state: take.u32()?,
-            },
-            14 => Self::Serials { state: take.u64()?, session: take.u64()?, record: take.u64()? },
-            _ => return Err(ImageError),
-        })
     }
 }

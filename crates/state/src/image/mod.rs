@@ -10,6 +10,7 @@
 
 mod codec;
 mod event;
+mod field;
 pub(crate) mod fold;
 mod journal;
 mod record_file;

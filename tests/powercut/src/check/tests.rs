@@ -5,6 +5,7 @@ use steadfast_client::{StableHow, Time};
 use steadfast_xdr::{Reader, Writer};
 
 use super::*;
+use crate::operation::Name;
 
 /// Answers from this state, entry by entry, with more names in its root that lead nowhere.
 struct Model(State, Vec<Vec<u8>>);

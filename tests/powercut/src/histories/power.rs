@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crate::check::{Broken, Check, Findings};
 use crate::crash::Survival;
 use crate::image::Image;
+use crate::journal::Journal;
 use crate::random::Random;
 use crate::recording::{Began, Moment, Recorder, Recording, record, write_new};
 use crate::report::Tally;
@@ -430,60 +431,16 @@ fn again(
     let recorder = match Recorder::open(shape, places, "point", &recording.devices) {
         Ok(recorder) => recorder,
         // A super block that has to be repaired; the other points have that.
-        Err(error) => {
-            let is_torn = (0..images.len()).any(|disk| {
-                let file = places.image(disk, "point");
-                shape
-                    .disks()
-                    .get(disk)
-                    .is_some_and(|(kind, _)| matches!(kind.repair_super_block(&file), Ok(true)))
-            });
-            return if is_torn {
-                Ok(())
-            } else {
-                stage.tell(head, &not_started(&error), &[], tally)
-            };
-        }
+        Err(_) if has_torn_super_block(stage, images.len()) => return Ok(()),
+        Err(error) => return stage.tell(head, &not_started(&error), &[], tally),
     };
     let journal = Arc::clone(&recorder.journal);
     let devices = recorder.devices.clone();
     let said = stage.setup.said();
-    let lived = (|| -> Result<(Vec<Operation>, State, bool)> {
-        let (operations, state) = (recording.operations.clone(), moment.state.clone());
-        if second == Second::Replay {
-            let server = stage.setup.launch()?;
-            std::thread::sleep(Duration::from_millis(random.below(REPLAY_MS)));
-            server.kill()?;
-            return Ok((operations, state, false));
-        }
-        let server = stage.setup.start()?;
-        match second {
-            Second::Checkpoint => std::thread::sleep(Duration::from_millis(CHECKPOINT_MS)),
-            Second::Load => {
-                let (mut client, root) = server.mount()?;
-                let check = Check::new(&mut client, &operations, &moment.under_way).of_histories();
-                let (_, state) = check.run(state, &root)?;
-                crate::snapshot::remove_asides(&places.share())?;
-                let before = operations.len();
-                let ledger = next_load(stage, recording, moment, state.clone());
-                let load = Load::resume(ledger, Some(Arc::clone(&journal)), before + OPERATIONS);
-                let mix = crate::workload::Mix { local: false, ..stage.parts.mix() };
-                let load = load.with(mix, &places.share());
-                let (clients, seed) = (shape.clients, random.next());
-                let plan = Plan { server: address(), clients, seed, may_be_killed: false };
-                load.run(&plan)?;
-                let operations = load.into_ledger().operations;
-                server.kill()?;
-                return Ok((operations, state, true));
-            }
-            Second::Replay | Second::Idle => {}
-        }
-        server.kill()?;
-        Ok((operations, state, false))
-    })();
+    let lived = live(stage, recording, moment, second, &journal, &mut random);
     let events = journal.events();
     recorder.close()?;
-    let (operations, state, is_settled) = match lived {
+    let Lived { operations, state, is_settled } = match lived {
         Ok(lived) => lived,
         Err(error) => return stage.tell(head, &not_started(&error), &[], tally),
     };
@@ -508,26 +465,112 @@ fn again(
     later.acknowledged.clone_from(&moment.acknowledged);
     for point in points {
         later.advance(point)?;
-        let survival = Survival::random(&mut random);
-        for (disk, image) in later.crashed(survival, &mut random).iter().enumerate() {
-            write_new(image, &places.image(disk, "point"))?;
-        }
-        places.start_machine(shape.seed, 1000 + random.below(60_000) as usize, Began::Now)?;
-        let mut head = format!("{head}, again at event {point}, {survival:?}");
-        // What was recorded began with mounting what the first cut had left, which writes too.
-        let Ok((mounted, is_repaired)) = mount(stage, &next) else {
-            tally.not_mounted += 1;
-            continue;
-        };
-        tally.repaired += usize::from(is_repaired);
-        // What the first start was free to undo stays undone.
-        let then = (Then::Start, began, said);
-        let findings = started(stage, &next, &later, then, &mut head, &mut random);
-        let findings = findings.unwrap_or_else(|error| not_started(&error));
-        for mounted in mounted.into_iter().rev() {
-            mounted.unmount()?;
-        }
-        stage.tell(&head, &findings, &next.operations, tally)?;
+        cut_again(stage, &next, &later, (began, said), head, &mut random, tally)?;
     }
     Ok(())
+}
+
+/// Whether the super block of a point's disks was written by halves.
+fn has_torn_super_block(stage: &Stage<'_>, disks: usize) -> bool {
+    let mut disks = stage.shape.disks().into_iter().take(disks).enumerate();
+    disks.any(|(disk, (kind, _))| {
+        let file = stage.places.image(disk, "point");
+        matches!(kind.repair_super_block(&file), Ok(true))
+    })
+}
+
+/// What came of the time between two power cuts.
+struct Lived {
+    operations: Vec<Operation>,
+    state: State,
+    /// Whether it is known what was done of the operations that the first cut interrupted.
+    is_settled: bool,
+}
+
+/// The server starts after the first power cut, and goes on until the second.
+fn live(
+    stage: &Stage<'_>,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    second: Second,
+    journal: &Arc<Journal>,
+    random: &mut Random,
+) -> Result<Lived> {
+    match second {
+        Second::Replay => {
+            let server = stage.setup.launch()?;
+            std::thread::sleep(Duration::from_millis(random.below(REPLAY_MS)));
+            server.kill()?;
+        }
+        Second::Idle => {
+            stage.setup.start()?.kill()?;
+        }
+        Second::Checkpoint => {
+            let server = stage.setup.start()?;
+            std::thread::sleep(Duration::from_millis(CHECKPOINT_MS));
+            server.kill()?;
+        }
+        Second::Load => return live_under_load(stage, recording, moment, journal, random),
+    }
+    let (operations, state) = (recording.operations.clone(), moment.state.clone());
+    Ok(Lived { operations, state, is_settled: false })
+}
+
+/// The same, with a load that goes on.
+fn live_under_load(
+    stage: &Stage<'_>,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    journal: &Arc<Journal>,
+    random: &mut Random,
+) -> Result<Lived> {
+    let server = stage.setup.start()?;
+    let (mut client, root) = server.mount()?;
+    let operations = &recording.operations;
+    let check = Check::new(&mut client, operations, &moment.under_way).of_histories();
+    let (_, state) = check.run(moment.state.clone(), &root)?;
+    crate::snapshot::remove_asides(&stage.places.share())?;
+    let ledger = next_load(stage, recording, moment, state.clone());
+    let load = Load::resume(ledger, Some(Arc::clone(journal)), operations.len() + OPERATIONS);
+    let mix = crate::workload::Mix { local: false, ..stage.parts.mix() };
+    let load = load.with(mix, &stage.places.share());
+    let (clients, seed) = (stage.shape.clients, random.next());
+    let plan = Plan { server: address(), clients, seed, may_be_killed: false };
+    load.run(&plan)?;
+    let operations = load.into_ledger().operations;
+    server.kill()?;
+    Ok(Lived { operations, state, is_settled: true })
+}
+
+/// The second power cut, and the start after it.
+fn cut_again(
+    stage: &Stage<'_>,
+    next: &Recording,
+    later: &Moment<'_>,
+    (began, said): (Began, u64),
+    head: &str,
+    random: &mut Random,
+    tally: &mut Tally,
+) -> Result<()> {
+    let (places, point) = (stage.places, later.point);
+    let survival = Survival::random(random);
+    for (disk, image) in later.crashed(survival, random).iter().enumerate() {
+        write_new(image, &places.image(disk, "point"))?;
+    }
+    places.start_machine(stage.shape.seed, 1000 + random.below(60_000) as usize, Began::Now)?;
+    let mut head = format!("{head}, again at event {point}, {survival:?}");
+    // What was recorded began with mounting what the first cut had left, which writes too.
+    let Ok((mounted, is_repaired)) = mount(stage, next) else {
+        tally.not_mounted += 1;
+        return Ok(());
+    };
+    tally.repaired += usize::from(is_repaired);
+    // What the first start was free to undo stays undone.
+    let then = (Then::Start, began, said);
+    let findings = started(stage, next, later, then, &mut head, random);
+    let findings = findings.unwrap_or_else(|error| not_started(&error));
+    for mounted in mounted.into_iter().rev() {
+        mounted.unmount()?;
+    }
+    stage.tell(&head, &findings, &next.operations, tally)
 }

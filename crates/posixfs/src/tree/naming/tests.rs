@@ -4,8 +4,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::OFlags;
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use steadfast_vfs::{Cred, FileSystem, ReplyBarrier, Time};
+use steadfast_vfs::{CreateHow, Cred, FileSystem, ReplyBarrier, SetTime, Time};
 
 use super::*;
 use crate::storage::{Storage, StorageOptions};

@@ -18,6 +18,9 @@ use steadfast_wire::nlm::{NlmStat, ShareAccess, ShareMode, v1, v4};
 use steadfast_wire::nsm;
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
+mod monitor;
+mod reservations;
+
 const NLM: u32 = steadfast_wire::nlm::PROGRAM;
 const NSM: u32 = nsm::PROGRAM;
 const NFS: u32 = 100_003;
@@ -600,126 +603,6 @@ fn a_message_that_is_executed_again_has_one_result() {
 }
 
 #[test]
-fn reservations_are_taken_and_given_up() {
-    let (server, one, two) = two();
-    let share = |client: &Client, procedure, mode, access| {
-        let (caller_name, fh) = (client.name.as_bytes(), &*client.handle);
-        let args = v4::ShareArgs {
-            cookie: b"cook",
-            caller_name,
-            fh,
-            oh: b"owner",
-            mode,
-            access,
-            reclaim: false,
-        };
-        let reply = server.call(&client.peer, (NLM, 4, procedure), &xdr(&args));
-        let mut r = Reader::new(&reply);
-        let res = v4::ShareRes::decode(&mut r).unwrap();
-        assert!(r.is_empty() && res.cookie == b"cook");
-        res.stat
-    };
-    let (none, write) = (ShareMode::DenyNone, ShareMode::DenyWrite);
-    assert_eq!(share(&one, 20, write, ShareAccess::Read), NlmStat::Granted);
-    assert_eq!(share(&two, 20, none, ShareAccess::Write), NlmStat::Denied);
-    assert_eq!(share(&two, 20, none, ShareAccess::Read), NlmStat::Granted);
-    assert_eq!(share(&one, 21, write, ShareAccess::Read), NlmStat::Granted);
-    assert_eq!(share(&one, 21, write, ShareAccess::Read), NlmStat::Granted);
-    assert_eq!(share(&two, 20, none, ShareAccess::Write), NlmStat::Granted);
-}
-
-/// `NFS3ERR_ACCES`.
-const ACCESS: u32 = 13;
-
-#[test]
-fn what_is_reserved_is_denied_to_other_hosts_by_nfsv3() {
-    let (server, one, two) = two();
-    let share = |client: &Client, procedure, mode| {
-        let (caller_name, fh) = (client.name.as_bytes(), &*client.handle);
-        let args = v4::ShareArgs {
-            cookie: b"cook",
-            caller_name,
-            fh,
-            oh: b"owner",
-            mode,
-            access: ShareAccess::Both,
-            reclaim: false,
-        };
-        let reply = server.call(&client.peer, (NLM, 4, procedure), &xdr(&args));
-        v4::ShareRes::decode(&mut Reader::new(&reply)).unwrap().stat
-    };
-    // The status of a READ, and of a WRITE of one byte.
-    let io = |client: &Client| {
-        let mut handle = Vec::new();
-        Writer::new(&mut handle).opaque(&client.handle);
-        let status = |procedure, words: &[u32]| {
-            let words = words.iter().copied().flat_map(u32::to_be_bytes);
-            let arguments: Vec<u8> = handle.iter().copied().chain(words).collect();
-            Reader::new(&server.call(&client.peer, (NFS, 3, procedure), &arguments)).u32().unwrap()
-        };
-        (status(6, &[0, 0, 1]), status(7, &[0, 0, 1, 2, 1, 0]))
-    };
-    assert_eq!((io(&one), io(&two)), ((0, 0), (0, 0)));
-    assert_eq!(share(&one, 20, ShareMode::DenyWrite), NlmStat::Granted);
-    assert_eq!((io(&one), io(&two)), ((0, 0), (0, ACCESS)));
-    assert_eq!(share(&one, 20, ShareMode::DenyBoth), NlmStat::Granted);
-    assert_eq!((io(&one), io(&two)), ((0, 0), (ACCESS, ACCESS)));
-    assert_eq!(share(&one, 20, ShareMode::DenyNone), NlmStat::Granted);
-    assert_eq!((io(&one), io(&two)), ((0, 0), (0, 0)));
-    assert_eq!(share(&one, 20, ShareMode::DenyRead), NlmStat::Granted);
-    assert_eq!((io(&one), io(&two)), ((0, 0), (ACCESS, 0)));
-    server.call(&one.peer, (NLM, 4, 23), &xdr(&v1::Notify { name: b"one", state: 5 }));
-    assert_eq!((io(&one), io(&two)), ((0, 0), (0, 0)), "it has restarted");
-}
-
-#[test]
-fn hosts_that_restart_lose_their_locks() {
-    let (server, one, two) = two();
-    let notify = |client: &Client, name: &[u8], state| {
-        let change = nsm::StateChange { mon_name: name, state };
-        assert!(server.call(&client.peer, (NSM, 1, 6), &xdr(&change)).is_empty());
-        server.engine.hosts_with_locks().len()
-    };
-    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
-    assert_eq!(server.lock(&two, 1, true, true), NlmStat::Blocked);
-    assert_eq!(notify(&two, b"one", 5), 2, "somebody else says so");
-    assert_eq!(notify(&one, b"one", 3), 2, "an old number");
-    assert_eq!(notify(&one, b"one", 5), 1);
-    assert_eq!(server.sent().len(), 1);
-    // FREE_ALL says so without a monitor, which NM_LOCK is for.
-    assert_eq!(server.unlock(&two, 1), NlmStat::Granted);
-    let recorded = server.sent.recorded.lock().unwrap().len();
-    let three = Client::new(3, "three", &one.handle);
-    let lock = xdr(&three.lock_args(1, true, false));
-    assert_eq!(server.stat(&three, 4, 22, &lock), NlmStat::Granted);
-    assert_eq!(server.sent.recorded.lock().unwrap().len(), recorded);
-    let free = xdr(&v4::Notify { name: b"three", state: 0 });
-    assert!(server.call(&two.peer, (NLM, 4, 23), &free).is_empty());
-    assert_eq!(server.engine.hosts_with_locks().len(), 1);
-    assert!(server.call(&three.peer, (NLM, 3, 23), &free).is_empty());
-    assert!(server.engine.hosts_with_locks().is_empty());
-}
-
-#[test]
-fn not_any_user_of_a_host_can_say_that_it_has_restarted() {
-    let (server, one, _) = two();
-    let user = Peer::new("10.0.0.1:4000".parse().unwrap(), one.peer.local, Transport::Udp);
-    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
-    let change = xdr(&nsm::StateChange { mon_name: b"one", state: 0x7fff_ffff });
-    server.call(&user, (NSM, 1, 6), &change);
-    let free = xdr(&v4::Notify { name: b"one", state: 0 });
-    server.call(&user, (NLM, 4, 23), &free);
-    assert_eq!(server.engine.hosts_with_locks().len(), 1);
-    // A duplicate that comes late frees nothing of what came after it.
-    let message = server.message_of(0, (NLM, 4, 23), &free);
-    server.send(&one.peer, &message).unwrap();
-    assert_eq!(server.engine.hosts_with_locks().len(), 0);
-    assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
-    server.send(&one.peer, &message).unwrap();
-    assert_eq!(server.engine.hosts_with_locks().len(), 1);
-}
-
-#[test]
 fn who_has_lost_its_rights_can_give_up_what_it_has() {
     let (server, one, two) = two();
     assert_eq!(server.lock(&one, 1, true, false), NlmStat::Granted);
@@ -751,22 +634,4 @@ fn who_has_lost_its_rights_can_give_up_what_it_has() {
     assert_eq!(server.unlock(&one, 1), NlmStat::Granted);
     assert_eq!(share(21), NlmStat::Granted);
     assert!(server.engine.hosts_with_locks().is_empty());
-}
-
-#[test]
-fn the_monitor_watches_nobody_for_others() {
-    let server = Server::new();
-    let peer = peer("10.0.0.1", Transport::Udp);
-    let name = xdr(&nsm::Name { mon_name: b"x" });
-    let failed = xdr(&nsm::StatRes { res_stat: nsm::SmRes::Failed, state: 5 });
-    assert_eq!(server.call(&peer, (NSM, 1, 1), &name), failed);
-    let my_id = nsm::MyId { my_name: b"m", my_prog: 1, my_vers: 1, my_proc: 1 };
-    let mon_id = nsm::MonId { mon_name: b"x", my_id };
-    let mon = xdr(&nsm::Mon { mon_id, private: [0; 16] });
-    assert_eq!(server.call(&peer, (NSM, 1, 2), &mon), failed);
-    let state = xdr(&nsm::Stat { state: 5 });
-    assert_eq!(server.call(&peer, (NSM, 1, 3), &xdr(&mon_id)), state);
-    assert_eq!(server.call(&peer, (NSM, 1, 4), &xdr(&my_id)), state);
-    assert!(server.call(&peer, (NSM, 1, 5), b"").is_empty());
-    assert!(server.call(&peer, (NSM, 1, 0), b"").is_empty());
 }
