@@ -376,13 +376,13 @@ mod tests {
         under_way: &AttributesUnderWay,
         reached: Reached,
     ) {
-        let keeper = &start(directory).keeper;
-        let (log, object) = (LogHandle::new(keeper), under_way.object);
+        let keeper = start(directory).keeper;
+        let (log, object) = (LogHandle::new(&keeper), under_way.object);
         let mut place = admitted(&log);
         place.take();
         let action = Action::Write { object, offset: 0, data: b"data", gap: None };
         drop(place.put(record(action, object, under_way.before)));
-        write_all(keeper);
+        write_all(&keeper);
         let (mut place, mut kept) = (admitted(&log), None);
         place.note_under_way(&FILE_SYSTEM, under_way);
         if reached != Reached::Begun {
@@ -391,14 +391,13 @@ mod tests {
         if reached == Reached::Logged {
             let action = Action::Attributes { object, size: under_way.size, gap: None };
             drop(place.put(record(action, object, under_way.wanted)));
-            write_all(keeper);
+            write_all(&keeper);
         } else {
             kept = Some(place);
         }
         // What comes now is more than a kill does.
         let noted = std::fs::read(path(directory)).unwrap();
-        drop(kept);
-        keeper.noted.lock().clear();
+        drop((kept, log, keeper));
         std::fs::write(path(directory), noted).unwrap();
     }
 
