@@ -297,8 +297,8 @@ impl IntentLogKeeper {
     }
 
     fn write_clean(&self) -> bool {
-        let writing = self.superblocks.lock();
-        let is_clean = writing.close(&self.log, &self.medium).unwrap_or_else(|error| {
+        let writing = self.superblocks.lock(&self.log, &self.medium);
+        let is_clean = writing.close().unwrap_or_else(|error| {
             tracing::error!("the intent log cannot be marked as closed: {error}; the next start replays what is in it");
             false
         });

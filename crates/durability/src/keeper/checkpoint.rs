@@ -219,11 +219,11 @@ impl IntentLogKeeper {
 
     /// Has the superblocks say how far the log has got, if somebody waits for that or it makes room.
     pub(super) fn write_superblocks_if_due(&self) {
-        let writing = self.superblocks.lock();
+        let writing = self.superblocks.lock(&self.log, &self.medium);
         if !self.log.superblock_is_due() {
             return;
         }
-        if let Err(error) = writing.write(&self.log, &self.medium) {
+        if let Err(error) = writing.write() {
             self.superblocks.note_fault(format!("cannot be written: {error}"));
         }
         // Records may have waited for it; or a committer has to leave the log.

@@ -199,11 +199,11 @@ impl IntentLogKeeper {
     /// Sees to it that what is in the log will never be replayed: the file systems have all of it,
     /// and go on changing. `false` if the server is stopped before that could be noted anywhere.
     pub(super) fn give_up(&self) -> bool {
-        let writing = self.superblocks.lock();
+        let writing = self.superblocks.lock(&self.log, &self.medium);
         // The server goes on telling its verifier, and may crash: the next start must have another.
         self.log.set_write_verifier(self.settings.untold_write_verifier);
         loop {
-            let Err(error) = writing.give_up(&self.log, &self.medium) else {
+            let Err(error) = writing.give_up() else {
                 // That it is closed is known from the log too.
                 let _ = self.state_files.note_closed();
                 return true;

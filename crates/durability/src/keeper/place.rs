@@ -51,7 +51,7 @@ impl IntentLogKeeper {
             },
             Err(error) => Err(error.to_string()),
         };
-        replayed.map(|()| true).map_err(|why| self.not_served(path, why))
+        replayed.map(|()| true).map_err(|why| self.not_served(path, &why))
     }
 
     /// Whether what was set aside may be replayed: not if the file system went on without it, or was
@@ -87,12 +87,12 @@ impl IntentLogKeeper {
             }
             Err(error) => error.to_string(),
         };
-        Err(self.not_served(path, why))
+        Err(self.not_served(path, &why))
     }
 
     /// Tells why something is not served, once in a while: every client that wants it asks.
-    fn not_served(&self, path: &[u8], why: String) -> FsError {
-        if self.file_systems.is_refusal_news(path, &why, Instant::now()) {
+    fn not_served(&self, path: &[u8], why: &str) -> FsError {
+        if self.file_systems.is_refusal_news(path, why, Instant::now()) {
             tracing::error!(
                 "{}: not served: operations that were set aside for its file system cannot be \
                  replayed: {why}",

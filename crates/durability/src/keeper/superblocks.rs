@@ -17,9 +17,9 @@ pub(super) struct Superblocks {
 }
 
 impl Superblocks {
-    /// Waits until nobody else writes superblocks.
-    pub(super) fn lock(&self) -> Writing<'_> {
-        Writing { _one: self.writing.lock() }
+    /// Waits until nobody else writes superblocks of this log.
+    pub(super) fn lock<'s>(&'s self, log: &'s IntentLog, medium: &'s FileMedium) -> Writing<'s> {
+        Writing { _one: self.writing.lock(), log, medium }
     }
 
     /// The log cannot be written, for this reason: it is to be left.
@@ -39,9 +39,10 @@ impl Superblocks {
 }
 
 /// Held by who writes superblocks.
-#[derive(Debug)]
 pub(super) struct Writing<'s> {
     _one: MutexGuard<'s, ()>,
+    log: &'s IntentLog,
+    medium: &'s FileMedium,
 }
 
 impl Writing<'_> {
@@ -49,47 +50,31 @@ impl Writing<'_> {
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn write(
-        &self,
-        log: &IntentLog,
-        medium: &FileMedium,
-    ) -> Result<(), WriteSuperblockError> {
-        log.write_superblocks(medium, false).map(|_| ())
+    pub(super) fn write(&self) -> Result<(), WriteSuperblockError> {
+        self.log.write_superblocks(self.medium, false).map(|_| ())
     }
 
     /// Has the superblocks say that the log is closed. `false` if it is not empty.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn close(
-        &self,
-        log: &IntentLog,
-        medium: &FileMedium,
-    ) -> Result<bool, WriteSuperblockError> {
-        log.write_superblocks(medium, true)
+    pub(super) fn close(&self) -> Result<bool, WriteSuperblockError> {
+        self.log.write_superblocks(self.medium, true)
     }
 
     /// Has a superblock say that nothing in the log is to be replayed.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn give_up(
-        &self,
-        log: &IntentLog,
-        medium: &FileMedium,
-    ) -> Result<(), WriteSuperblockError> {
-        log.give_up(medium)
+    pub(super) fn give_up(&self) -> Result<(), WriteSuperblockError> {
+        self.log.give_up(self.medium)
     }
 
     /// Tells how fast the device is, by writing a few.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn time(
-        &self,
-        log: &IntentLog,
-        medium: &FileMedium,
-    ) -> Result<(), WriteSuperblockError> {
-        time_superblocks(log, medium)
+    pub(super) fn time(&self) -> Result<(), WriteSuperblockError> {
+        time_superblocks(self.log, self.medium)
     }
 }

@@ -260,7 +260,7 @@ impl IntentLogKeeper {
             // has them.
             let _told = self.state_files.replies().flush();
             self.log.retain(None);
-            if self.superblocks.lock().close(&self.log, &self.medium)? {
+            if self.superblocks.lock(&self.log, &self.medium).close()? {
                 return Ok(true);
             }
         }
@@ -370,7 +370,7 @@ impl IntentLogKeeper {
             return Err(SwitchError::Stopping);
         }
         self.flush_unlogged()?;
-        let writing = self.superblocks.lock();
+        let writing = self.superblocks.lock(&self.log, &self.medium);
         self.superblocks.take_fault();
         let renewed = self
             .state_files
@@ -379,7 +379,7 @@ impl IntentLogKeeper {
             .and_then(|()| {
                 self.log.renew().map_err(|error| self.device_fault(&error))?;
                 self.log.retain(Some(self.log.last().next()));
-                let written = writing.write(&self.log, &self.medium);
+                let written = writing.write();
                 written.map_err(|error| self.device_fault(&error))
             });
         if renewed.is_err() {
@@ -392,7 +392,7 @@ impl IntentLogKeeper {
     fn leave_again(&self, writing: &Writing<'_>) {
         self.log.failed();
         self.log.set_write_verifier(self.settings.untold_write_verifier);
-        let is_marked = writing.give_up(&self.log, &self.medium).is_ok();
+        let is_marked = writing.give_up().is_ok();
         // The epochs before are noted already; the new one has no record, and never will: another
         // attempt begins yet another one. So nothing depends on this.
         if !is_marked && let Err(error) = self.note_given_up() {

@@ -57,8 +57,8 @@ impl IntentLogKeeper {
 
     /// Tells how fast its device is, as every start does.
     pub(super) fn time_device(&self) {
-        let writing = self.superblocks.lock();
-        if let Err(error) = writing.time(&self.log, &self.medium) {
+        let writing = self.superblocks.lock(&self.log, &self.medium);
+        if let Err(error) = writing.time() {
             self.superblocks.note_fault(format!("cannot be written: {error}"));
             self.note_complete();
         }
