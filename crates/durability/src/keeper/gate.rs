@@ -188,33 +188,45 @@ mod tests {
     #[test]
     fn no_change_passes_unseen_while_the_gate_is_closed() {
         let (gate, is_over) = (Gate::new(), AtomicBool::new(false));
-        let half_done = AtomicUsize::new(0);
+        let (is_switching, unseen) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let changes = AtomicUsize::new(0);
+        let change = || {
+            while !is_over.load(Ordering::Relaxed) {
+                if gate.pass() == Phase::Closing {
+                    gate.leave();
+                    gate.wait_for(LONG);
+                    continue;
+                }
+                unseen.fetch_add(is_switching.load(Ordering::SeqCst).into(), Ordering::Relaxed);
+                changes.fetch_add(1, Ordering::Relaxed);
+                gate.leave();
+            }
+        };
         std::thread::scope(|scope| {
             for _changer in 0..3 {
-                scope.spawn(|| {
-                    while !is_over.load(Ordering::Relaxed) {
-                        if gate.pass() == Phase::Closing {
-                            gate.leave();
-                            gate.wait_for(LONG);
-                            continue;
-                        }
-                        half_done.fetch_add(1, Ordering::Relaxed);
-                        half_done.fetch_sub(1, Ordering::Relaxed);
-                        gate.leave();
-                    }
-                });
+                scope.spawn(change);
             }
             let (mut from, mut to) = (Phase::On, Phase::Off);
-            for _round in 0..200 {
-                assert!(gate.close(from));
-                while !gate.is_empty() {
+            for _round in 0..300 {
+                let enough = changes.load(Ordering::Relaxed) + 10;
+                while changes.load(Ordering::Relaxed) < enough {
                     std::thread::yield_now();
                 }
-                assert_eq!(half_done.load(Ordering::SeqCst), 0);
+                assert!(gate.close(from));
+                while !gate.is_empty() {
+                    std::hint::spin_loop();
+                }
+                is_switching.store(true, Ordering::SeqCst);
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(20) {
+                    std::hint::spin_loop();
+                }
+                is_switching.store(false, Ordering::SeqCst);
                 gate.open(to);
                 (from, to) = (to, from);
             }
             is_over.store(true, Ordering::Relaxed);
         });
+        assert_eq!(unseen.into_inner(), 0);
     }
 }
