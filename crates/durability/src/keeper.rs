@@ -6,30 +6,28 @@
 //! alone, writes their records itself: group commit without waiting for company. The checkpointer
 //! flushes file systems by time and by fill level.
 //!
-//! The keeper is made of parts, each with one reason and fields that nobody else sees. None of them knows
-//! the keeper:
+//! The keeper consists of parts. Each has one reason and private fields, and does not know the keeper:
 //!
 //! | part | reason |
 //! |---|---|
-//! | `gate` | The log is left and entered at a moment when no change is half in it |
-//! | `left` | Why the log is not on, who switches it, and when its device is tried again |
-//! | `wakeup` | Committers sleep while there is nothing to write, and miss nothing |
-//! | `writes` | Batches on their way to the device, and how long that takes |
-//! | `superblocks` | One thread at a time writes them, and a failure has the log left |
-//! | `waiting`, `parked` | Replies and threads wait until records are stable |
-//! | `requests` | What the checkpointer is asked for, and who waits until it is done |
-//! | `pace` | A checkpoint does not hold up the log's own writes |
-//! | `file_systems`, `served` | What is served, and who may change that or flush it |
-//! | `faults` | File systems that could not be flushed |
-//! | `known_marks` | Marks on file systems are not written over before the next is stable |
-//! | `moments` | Replay knows up to when changes of the server's own have records |
-//! | `state_files`, `noted` | What the state directory has for the next start |
-//! | `running` | The threads and the server, from start to close |
+//! | `gate` | The server leaves and enters the log when no change is half in it |
+//! | `left` | One thread at a time switches the log; a failed device is tried again, at growing intervals |
+//! | `wakeup` | Committers sleep while there is nothing to write, and miss no work |
+//! | `writes` | Nothing is switched while a batch is on its way; only committers wait for a slow device |
+//! | `superblocks` | One thread at a time writes superblocks; a failure makes a committer leave the log |
+//! | `waiting`, `parked` | Replies are sent, and threads go on, once their records are stable |
+//! | `requests` | A thread that asks for a checkpoint waits for one that begins later |
+//! | `pace` | A checkpoint does not slow down the log's own writes |
+//! | `file_systems`, `served` | A file system keeps its index while it is registered, flushed or removed |
+//! | `faults` | Changes of a file system that cannot be flushed wait; others do not |
+//! | `known_marks` | A file system always has a whole mark |
+//! | `moments` | Replay knows up to which time all changes by the server have records |
+//! | `state_files`, `noted` | The state directory has what the next start needs besides the log |
+//! | `running` | The threads end with the server |
 //!
-//! What it does with them is in modules that know all parts: `place` has the way of a change into the log,
-//! `committer` writes, `keeping` has replies kept, `checkpoint` and `marks` flush, `switch` and `unmade`
-//! leave the log and come back to it, `faulty` has the file systems that cannot be flushed, `status` and
-//! `for_server` tell of it.
+//! The other modules work with all parts: `place` takes changes into the log, `committer` writes, `keeping`
+//! stores replies, `checkpoint` and `marks` flush, `switch` and `unmade` leave the log and enter it again,
+//! `faulty` tries file systems that could not be flushed, `status` and `for_server` report.
 
 mod checkpoint;
 mod committer;
@@ -160,8 +158,8 @@ struct Settings {
 /// The log at work. One a server, shared by all its threads.
 pub struct IntentLogKeeper {
     settings: Settings,
-    pub(super) log: IntentLog,
-    pub(super) medium: Arc<FileMedium>,
+    log: IntentLog,
+    medium: Arc<FileMedium>,
     superblocks: Superblocks,
     state_files: StateFiles,
     gate: Gate,

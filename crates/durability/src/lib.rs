@@ -5,8 +5,8 @@
 //!   empties the log by checkpoints;
 //! - [`LogHandle`]: the log as storage sees it ([`steadfast_recovery::ChangeLog`]).
 //!
-//! In the order of who uses whom: `care` and `choices`, which only name the start's errors; `start`, which makes the
-//! keeper; `keeper`, whose head tells its parts; all other modules, which know neither of these.
+//! Modules in the order of their use, each of those below it: `care` and `choices` (of `start` they use only its
+//! errors), `start`, `keeper` (its head names its parts), all others.
 //!
 //! Bytes and their order are the crate `steadfast-intent-log`'s, what a record means is `steadfast-recovery`'s.
 #![forbid(unsafe_code)]

@@ -1,8 +1,9 @@
 //! The start of the log: look at what is there, decide, replay, go on.
 //!
-//! [`StartIntentLog::start`] has the steps in their order. Below this module are those that are long:
-//! `comparison` looks at the marks on file systems, `replaying` replays or sets aside, `begun_calls` makes
-//! the replies to calls that were done when the server was killed. `unmade` is the start without a log.
+//! [`StartIntentLog::start`] has the steps in their order. The long ones are modules below this one:
+//! `comparison` compares the marks on file systems with the log, `replaying` replays records or sets them
+//! aside, `begun_calls` makes the replies to calls that were done when the server was killed. `unmade` is
+//! the start without a log.
 
 mod begun_calls;
 mod comparison;
@@ -123,23 +124,23 @@ pub enum StartIntentLogError {
     StateDirectory(io::Error),
 }
 
-/// What a start finds, and what is to be done about it.
+/// The log and the file systems as a start finds them, and its decision.
 struct Findings {
-    /// Nothing, if none counts.
+    /// `None` if there is no valid one.
     superblock: Option<Superblock>,
-    /// What is in the log, by its superblock.
+    /// The records that its superblock leads to.
     surveyed: Option<Survey>,
     /// The file systems that are there and have records.
     storages: Storages,
-    /// What the marks on file systems say.
+    /// The marks on file systems, compared with the log.
     comparison: Comparison,
     decision: Decision,
 }
 
-/// A log of which nothing is live any more, but for what its superblock still says.
+/// A log whose records are all replayed or set aside, though its superblock does not say so yet.
 struct Settled {
     superblock: Superblock,
-    /// To be told from here on.
+    /// For clients, from here on.
     write_verifier: u64,
     /// File systems that are open.
     storages: Storages,
@@ -177,8 +178,8 @@ impl StartIntentLog {
         Ok(StartedIntentLog { keeper, write_verifier, replies })
     }
 
-    /// Refuses to start without the log that this server used last, if it did not close that one. The one
-    /// with this superblock is there.
+    /// Refuses to start if this server used another log last and did not close it. `there`: the superblock
+    /// of the log that is there.
     fn require_none_is_missing(
         &self,
         there: Option<&Superblock>,
@@ -196,8 +197,8 @@ impl StartIntentLog {
         )))
     }
 
-    /// Looks at the medium, at what the state directory says of it, and at the file systems that are
-    /// there; decides what to do. Nothing is changed yet.
+    /// Looks at the medium, at the state directory and at the file systems that are there, and decides what
+    /// to do. Changes nothing.
     fn look(&self, medium: &FileMedium) -> Result<Findings, StartIntentLogError> {
         let facts = inspect(medium);
         let mut superblock = facts.superblock().cloned();
@@ -226,7 +227,7 @@ impl StartIntentLog {
         Ok(Findings { superblock, surveyed, storages, comparison, decision })
     }
 
-    /// Does what was decided: formats, replays, or neither.
+    /// Carries out the decision: refuses, formats, replays, or takes the log as it is.
     fn carry_out(
         &self,
         medium: &FileMedium,
@@ -262,8 +263,8 @@ impl StartIntentLog {
         })
     }
 
-    /// Has the replies of the ring in the store, and those to calls that were done when the server was
-    /// killed: the new epoch makes the records of the ring unreadable.
+    /// Stores the replies of the ring, and those to calls that were done when the server was killed. The
+    /// new epoch makes the records of the ring unreadable.
     fn keep_replies(
         &self,
         settled: &mut Settled,
@@ -280,8 +281,8 @@ impl StartIntentLog {
         store.add(of_ring, replies).map_err(StartIntentLogError::StateDirectory)
     }
 
-    /// Begins a new epoch, in which nothing of before is live, and marks the file systems whose records
-    /// were replayed.
+    /// Begins a new epoch, in which no earlier record is live, and marks the file systems whose records were
+    /// replayed.
     fn begin_epoch(
         &self,
         medium: &FileMedium,
@@ -311,7 +312,7 @@ impl StartIntentLog {
         Ok(log)
     }
 
-    /// The keeper of the log, with the files of what is under way, which are empty.
+    /// Makes the keeper, with new files for calls and changes that are under way.
     fn into_keeper(
         self,
         uuid: [u8; 16],

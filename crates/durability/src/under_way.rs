@@ -168,15 +168,14 @@ impl Drop for Noted {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
-    use steadfast_intent_log::Batch;
     use steadfast_recovery::{Action, Change, ChangeLog, LogPlace, ObjectKey, Place, Recoverable};
     use steadfast_vfs::{
         Attr, DeviceNumber, FileKind, FileSystemSync, FsError, StorageHandle, Time,
     };
 
     use super::*;
-    use crate::keeper::switch_tests::{start, start_with};
-    use crate::{IntentLogKeeper, LogHandle};
+    use crate::LogHandle;
+    use crate::keeper::switch_tests::{start, start_with, write_all};
 
     const FILE_SYSTEM: FileSystemIdentity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
 
@@ -361,13 +360,6 @@ mod tests {
         let mut record = Vec::new();
         change.encode(&mut record);
         record
-    }
-
-    fn write_all(keeper: &IntentLogKeeper) {
-        let mut batch = Batch::default();
-        assert!(keeper.log.take_batch(&mut batch));
-        batch.write_to(&*keeper.medium).unwrap();
-        keeper.log.written(&batch);
     }
 
     /// Logs a WRITE of four bytes, and is killed while attributes are being set.

@@ -129,9 +129,10 @@ impl Faults {
     }
 }
 
-/// The faulty ones, for all threads.
+/// The faulty file systems, shared by all threads.
 ///
-/// Each change asks whether its file system takes changes. While none is faulty that takes no lock.
+/// Each change asks whether its file system takes changes ([`Faulty::holds_up`]). While no file system is
+/// faulty, that takes no lock.
 #[derive(Default)]
 pub(super) struct Faulty {
     faults: Mutex<Faults>,
@@ -170,7 +171,7 @@ impl Faulty {
         self.has_any() && self.faults.lock().has_identity(identity)
     }
 
-    /// Whether a file system was faulty and was let go; `None` while it is faulty.
+    /// Whether a file system was faulty and was removed since; `None` while it is faulty.
     pub(super) fn has_come_back(&self, identity: &Identity) -> Option<bool> {
         let faults = self.faults.lock();
         (!faults.has_identity(identity)).then(|| faults.has_come_back(identity))
@@ -191,7 +192,7 @@ impl Faulty {
         self.faults.lock().first()
     }
 
-    /// Notes one; how long until it is tried again, which is not less than `interval`.
+    /// Notes one. Returns the time until it is tried again, at least `interval`.
     pub(super) fn note(
         &self,
         index: u32,
@@ -205,7 +206,7 @@ impl Faulty {
         interval
     }
 
-    /// A file system is let go, and its number may be another's from here on; whether it was faulty.
+    /// A file system is removed, and its index may get reused. `true` if it was faulty.
     pub(super) fn let_go(&self, index: u32) -> bool {
         let mut faults = self.faults.lock();
         let was_faulty = faults.let_go(index, Instant::now());

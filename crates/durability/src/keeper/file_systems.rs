@@ -1,4 +1,4 @@
-//! The file systems that are served with the log, and who may change that or flush them.
+//! The file systems that are served with the log, and the locks of registering and flushing them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ const TELL_AGAIN: Duration = Duration::from_secs(30);
 
 /// File systems by the log's numbers (`index`).
 ///
-/// A number stands for the same file system as long as the caller holds [`FileSystems::registering`] or
-/// [`FileSystems::flushing`]: it is given with the first held, and taken away with both. Who takes both
-/// takes `registering` first.
+/// An index stands for the same file system as long as the caller holds [`FileSystems::registering`] or
+/// [`FileSystems::flushing`]: a file system gets its index with the first held, and loses it with both
+/// held. `registering` is taken before `flushing`.
 #[derive(Default)]
 pub(super) struct FileSystems {
     served: Mutex<Served>,
-    /// Held by who registers a file system, or lets one go.
+    /// Held while a file system is registered or removed.
     registering: Mutex<()>,
-    /// Held from a flush until what it has told is noted: the kernel tells of lost data once.
+    /// Held from a flush until its outcome is noted: the kernel reports lost data once.
     flushing: Mutex<()>,
-    /// Where clients were told why something is not served, and when it was told last.
+    /// Why a path is not served, and when that was logged last.
     refusals: Mutex<HashMap<Vec<u8>, (String, Instant)>>,
 }
 
 impl FileSystems {
-    /// Waits until nobody else registers a file system or lets one go.
+    /// Waits until no other thread registers or removes a file system.
     pub(super) fn registering(&self) -> MutexGuard<'_, ()> {
         self.registering.lock()
     }
@@ -39,7 +39,7 @@ impl FileSystems {
         self.registering.try_lock()
     }
 
-    /// Waits until nobody else flushes a file system. To be held until what the flush tells is noted.
+    /// Waits until no other thread flushes a file system. To be held until the flush's outcome is noted.
     pub(super) fn flushing(&self) -> MutexGuard<'_, ()> {
         self.flushing.lock()
     }
@@ -49,17 +49,17 @@ impl FileSystems {
         self.served.lock().join(index, mount, sync);
     }
 
-    /// A user less. `true` if nobody uses the file system any more, so that it is to be let go.
+    /// One user less. `true` if the file system has no user any more: it is removed soon.
     pub(super) fn leave(&self, index: u32, mount: u64) -> bool {
         self.served.lock().leave(index, mount)
     }
 
-    /// Those that nobody uses.
+    /// Those without a user.
     pub(super) fn left(&self) -> Vec<u32> {
         self.served.lock().left()
     }
 
-    /// Lets go of one. To be called by who holds `registering` and `flushing`.
+    /// Removes one. The caller holds `registering` and `flushing`.
     pub(super) fn remove(&self, index: u32) {
         self.served.lock().remove(index);
     }
@@ -74,23 +74,23 @@ impl FileSystems {
         self.served.lock().is_empty()
     }
 
-    /// What flushes a file system; nothing if it is not served.
+    /// Flushes this file system; `None` if it is not served.
     pub(super) fn sync_of(&self, index: u32) -> Option<Arc<dyn FileSystemSync>> {
         self.served.lock().sync_of(index)
     }
 
-    /// What flushes a file system through each of its mounts.
+    /// One for each mount of this file system.
     pub(super) fn all_syncs_of(&self, index: u32) -> Vec<Arc<dyn FileSystemSync>> {
         self.served.lock().all_syncs_of(index)
     }
 
-    /// What flushes all of them.
+    /// One for each file system.
     pub(super) fn syncs(&self) -> Vec<Arc<dyn FileSystemSync>> {
         self.served.lock().syncs()
     }
 
-    /// Notes why a path is not served. Whether that is to be told: once in a while, as every client
-    /// that wants it asks.
+    /// Notes why a path is not served. `true` if the caller has to log it: the same reason is logged only
+    /// every 30 s, since every client that wants the path asks.
     pub(super) fn is_refusal_news(&self, path: &[u8], why: &str, now: Instant) -> bool {
         let mut told = self.refusals.lock();
         told.retain(|_, (_, moment)| now.duration_since(*moment) < TELL_AGAIN);

@@ -1,14 +1,14 @@
 //! The gate before the log: every change passes it before it is applied.
 //!
-//! The log is left or entered at a moment when no change is half in it. So the gate counts the changes
-//! that have passed and are not complete, and while it is closed other changes wait.
+//! The server leaves or enters the log at a moment when no change is half in it. The gate counts the
+//! changes that have passed and are not complete. While it is closed, all other changes wait.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Who waits for the gate looks this often whether it can open at all.
+/// A change that waits checks this often whether the gate can open at all.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether changes are logged.
@@ -29,11 +29,12 @@ pub enum Phase {
 /// [`Gate::is_empty`] is true after that, none is half done.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// Written with `waiting` locked where it is closed, so that one caller alone closes the gate.
+    /// [`Gate::close`] writes it with `waiting` locked, so that only one of several callers closes the
+    /// gate.
     phase: AtomicU8,
     /// Changes that have passed and whose records are not complete; those that are not logged, until
-    /// they have been applied. Pairs with `phase`: a change is counted first and reads the phase then,
-    /// who closes the gate writes the phase first and reads the count then. One of them sees the other.
+    /// they have been applied. Pairs with `phase`: a change increments this and then reads the phase; the
+    /// thread that closes the gate writes the phase and then reads this. One of the two sees the other.
     passed: AtomicUsize,
     waiting: Mutex<()>,
     opens: Condvar,
@@ -72,7 +73,7 @@ impl Gate {
         self.passed.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Logs something for which nobody waits at the gate. `None` if the log is not on.
+    /// Runs `log` as a change that has passed, if the log is on; never waits. `None` if it is not on.
     pub(super) fn pass_if_on<T>(&self, log: impl FnOnce() -> T) -> Option<T> {
         let logged = (self.pass() == Phase::On).then(log);
         self.leave();
@@ -97,7 +98,7 @@ impl Gate {
     /// Opens the gate, with a log that is on or off from here on.
     pub(super) fn open(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
-        // Who has read the old phase waits by now.
+        // A thread that has read the old phase is waiting by now, and gets the notification.
         drop(self.waiting.lock());
         self.opens.notify_all();
     }
@@ -114,8 +115,8 @@ impl Gate {
         true
     }
 
-    /// Waits while the gate is closed. `false` once it is known that it does not open any more, which
-    /// is looked at every second.
+    /// Waits while the gate is closed. `false` once `is_stuck` says that it does not open any more, which
+    /// is checked every second.
     pub(super) fn wait_unless(&self, is_stuck: impl Fn() -> bool) -> bool {
         let mut waiting = self.waiting.lock();
         while self.phase() == Phase::Closing {

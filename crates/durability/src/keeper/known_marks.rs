@@ -1,26 +1,26 @@
-//! What is known of the marks on file systems: which was written last, and which must not be written
-//! over.
+//! The marks on file systems, as far as the keeper knows them: the last one written, and the slot of the
+//! stable one.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use steadfast_vfs::FsError;
 
-/// What is known of the mark of one file system.
+/// The mark of one file system.
 #[derive(Debug, Default)]
 struct OfOne {
     /// Of the mark written last.
     sequence: u64,
     /// The slot of the mark that is known to be stable, which is not written over.
     stable_slot: Option<usize>,
-    /// Whether somebody was told that it cannot be written.
+    /// Whether it was logged that the mark cannot be written.
     is_told: bool,
 }
 
 /// The marks of file systems that are served, by the log's index.
 ///
-/// A mark is written beside the one that is known to be stable, so that a file system always has one
-/// that is whole.
+/// A mark is never written over the one that is known to be stable. So a file system always has a whole
+/// mark.
 #[derive(Debug, Default)]
 pub(super) struct KnownMarks {
     of: Mutex<HashMap<u32, OfOne>>,
@@ -40,22 +40,22 @@ impl KnownMarks {
         self.due.lock().push(index);
     }
 
-    /// Those that are to be marked. They are not told again.
+    /// Takes the file systems that are to be marked.
     pub(super) fn take_due(&self) -> Vec<u32> {
         std::mem::take(&mut *self.due.lock())
     }
 
-    /// The sequence number of the mark written last, and the slot that has the stable one; nothing if
-    /// none was written since the file system began to be used.
+    /// The sequence number of the last mark written, and the slot of the stable one. `None` if no mark was
+    /// written since the file system began to be used.
     pub(super) fn last_written(&self, index: u32) -> Option<(u64, Option<usize>)> {
         let of = self.of.lock();
         let of = of.get(&index)?;
         (of.sequence > 0).then_some((of.sequence, of.stable_slot))
     }
 
-    /// Notes that a mark was written, with this sequence number and while this slot had the stable
-    /// one, or why it was not. Whether an administrator is to be told: once a file system, and not of
-    /// one that cannot be written at all.
+    /// Notes the outcome of writing a mark: its sequence number and the slot of the stable one, or the
+    /// error. `true` if the caller has to log the error: the first of each file system, unless the file
+    /// system is read-only.
     pub(super) fn note_written(
         &self,
         index: u32,

@@ -33,8 +33,7 @@ struct Retry {
 
 /// Why the log is not on, who switches it, and when a device that failed is tried again.
 ///
-/// One thread at a time switches the log on or off. What others read here lags behind the phase for a
-/// moment.
+/// One thread at a time switches the log on or off. The reason may lag behind the phase for a moment.
 #[derive(Debug, Default)]
 pub(super) struct Switch {
     /// Held by who switches it, by command or by closing.
@@ -161,8 +160,8 @@ impl Switch {
         self.retry.lock().came_back = Some(Instant::now());
     }
 
-    /// A trial was in vain; the next comes after the interval that this returns, if what was wrong is
-    /// news.
+    /// A trial has failed, for this reason; the next one follows after an interval. Returns the interval
+    /// if the caller has to log it, as the reason is new.
     pub(super) fn note_in_vain(&self, why: &str) -> Option<Duration> {
         let mut retry = self.retry.lock();
         retry.next = Some(Instant::now() + retry.interval);

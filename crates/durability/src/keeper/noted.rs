@@ -9,17 +9,17 @@ use steadfast_recovery::{AttributesUnderWay, FileSystemIdentity};
 
 use crate::under_way::{Noted, UnderWayFile};
 
-/// What is noted as under way.
+/// The notes of changes that are under way.
 ///
-/// A note stays from before the first step of a change until its record is stable. Who looks for notes
-/// that have become old takes no lock while there are none.
+/// A note is kept from before the first step of a change until its record is stable. While there are no
+/// notes, [`NotedUntilStable::forget_stable`] takes no lock.
 pub(super) struct NotedUntilStable {
-    /// Without it a kill leaves attributes by halves.
+    /// Without it, a kill may leave attributes that are set in part.
     file: Option<Arc<UnderWayFile>>,
     /// Notes whose record is complete and may not be stable.
     noted: Mutex<Vec<(Lsn, Noted)>>,
-    /// Whether there is any. Pairs with `noted`: a note is there before this is set, and this is cleared
-    /// before the notes are looked through.
+    /// Whether there is any. Pairs with `noted`: a note is added before this is set, and this is cleared
+    /// before the notes are searched.
     has_noted: AtomicBool,
 }
 
@@ -28,8 +28,8 @@ impl NotedUntilStable {
         Self { file, noted: Mutex::default(), has_noted: AtomicBool::new(false) }
     }
 
-    /// Notes a change that is about to be applied, until what this returns is dropped. `None` if that
-    /// cannot be done.
+    /// Notes a change that is about to be applied. The note lasts until the result is dropped. `None` if
+    /// it cannot be written.
     pub(super) fn note(
         &self,
         file_system: &FileSystemIdentity,
@@ -44,7 +44,7 @@ impl NotedUntilStable {
         self.has_noted.store(true, Ordering::SeqCst);
     }
 
-    /// Drops the notes whose records are stable, which they are up to the LSN that this returns.
+    /// Drops the notes whose records are stable: those up to the LSN that `stable` returns.
     pub(super) fn forget_stable(&self, stable: impl FnOnce() -> u64) {
         if !self.has_noted.swap(false, Ordering::SeqCst) {
             return;

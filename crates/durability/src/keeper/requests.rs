@@ -1,4 +1,4 @@
-//! What the checkpointer is asked for, and who waits until it has done that.
+//! Requests to the checkpointer, and the threads that wait until it has carried them out.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -54,14 +54,14 @@ struct State {
 
 /// Requests to the checkpointer.
 ///
-/// Who asks for a checkpoint waits for one that begins after that: what was in the log then is covered
-/// by it. Nobody waits for a checkpointer that ends.
+/// [`Requests::want_and_wait`] waits for a checkpoint that begins after the request, so that it covers
+/// everything that was in the log. No thread waits for a checkpointer that ends.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     state: Mutex<State>,
     wanted: Condvar,
     ended: Condvar,
-    /// Held by no one for long: changes that find the log full wait here for the end of a checkpoint.
+    /// Changes that find the log full wait here for the end of a checkpoint.
     room: Mutex<()>,
     room_grew: Condvar,
 }
@@ -79,7 +79,7 @@ impl Requests {
         self.wanted.notify_all();
     }
 
-    /// Asks for a checkpoint that begins now, and waits for its end, or for that of the checkpointer.
+    /// Asks for a checkpoint that begins now, and waits until it or the checkpointer ends.
     pub(super) fn want_and_wait(&self) {
         let wanted = {
             let mut state = self.state.lock();
@@ -96,8 +96,8 @@ impl Requests {
         }
     }
 
-    /// The checkpointer waits for something to do, `by_time` at the latest. Calls `meanwhile`, without
-    /// the lock, whenever nothing came for as long as `idle`.
+    /// The checkpointer waits for a request; at `by_time` a checkpoint is due without one. Calls
+    /// `meanwhile`, without the lock, whenever no request came for the time `idle`.
     pub(super) fn next(&self, by_time: Instant, idle: Duration, meanwhile: impl Fn()) -> Due {
         let mut state = self.state.lock();
         while !state.is_wanted && !state.is_stopping && !state.are_marks_due {
@@ -121,8 +121,8 @@ impl Requests {
         Due::Checkpoint
     }
 
-    /// The checkpoint that has begun has ended: for those who wait for it, or for room. `did` is
-    /// nothing if the log was off.
+    /// The checkpoint that has begun has ended. Wakes the threads that wait for it, or for room in the
+    /// log. `did` is `None` if the log was off.
     pub(super) fn note_ended(&self, did: Option<LastCheckpoint>) {
         {
             let mut state = self.state.lock();
@@ -155,8 +155,8 @@ impl Requests {
         (state.count, state.last)
     }
 
-    /// Whether a checkpoint runs, of a log that is on, or one has ended in the time up to now that is as
-    /// long as this. Never waits: if somebody else has the lock, that is taken for a no.
+    /// Whether a checkpoint runs (of a log that is on) or has ended within the last `during`. Never waits:
+    /// `false` if another thread holds the lock.
     pub(super) fn was_any(&self, during: Duration, is_on: bool) -> bool {
         self.state.try_lock().is_some_and(|state| {
             let now = since_1970();

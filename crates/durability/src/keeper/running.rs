@@ -12,10 +12,10 @@ use steadfast_runtime::{ReplySender, ServerLink};
 /// Between two looks at whether a thread has ended.
 const END_POLL: Duration = Duration::from_millis(1);
 
-/// What runs, and for how long.
+/// The server, the threads, and whether the server is about to end.
 #[derive(Default)]
 pub(super) struct Running {
-    /// Nobody, before the start.
+    /// Empty before the start.
     server: OnceLock<ServerLink>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     is_closing: AtomicBool,
@@ -27,19 +27,19 @@ impl Running {
         let _ = self.server.set(server);
     }
 
-    /// What a thread sends replies with; nothing without a server.
+    /// A sender of replies for one thread; `None` without a server.
     pub(super) fn reply_sender(&self) -> Option<ReplySender> {
         self.server.get().and_then(ServerLink::reply_sender)
     }
 
-    /// Has clients send again what they were not told to be stable.
+    /// Makes clients send unstable data again.
     pub(super) fn note_loss(&self) {
         if let Some(server) = self.server.get() {
             server.note_loss();
         }
     }
 
-    /// Starts threads. Nobody finds some of them only.
+    /// Starts threads, with the list locked: no caller sees only some of them.
     ///
     /// # Errors
     /// When there can be no more threads.

@@ -1,4 +1,4 @@
-//! What the state directory has of the log, for the next start.
+//! The files of the state directory that the next start reads besides the log.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use crate::replies::ReplyStore;
 
 use super::noted::NotedUntilStable;
 
-/// The state directory, as far as it is about the log that is used.
+/// The files of the state directory that belong to the log in use.
 ///
-/// Whatever becomes of the log's device, this says at the next start which log is needed, which calls
-/// have their replies, and what had begun when the server was killed.
+/// They tell the next start which log it needs, which replies were sent, and which calls and changes had
+/// begun when the server was killed. They do not depend on the log's device.
 pub(super) struct StateFiles {
     directory: PathBuf,
     /// Of the log.
     uuid: [u8; 16],
-    /// Where replies are kept when the log's tail passes them.
+    /// Keeps replies when the log's tail passes their records.
     replies: ReplyStore,
-    /// Without it the repetition of a call that a kill has left without a reply is executed again.
+    /// Without it, a call that a kill has left without a reply is executed again when it is repeated.
     begun: Option<BegunRings>,
     noted: NotedUntilStable,
 }
@@ -35,7 +35,7 @@ impl StateFiles {
         Self { directory, uuid, replies, begun, noted }
     }
 
-    /// The directory, for what is set aside in it.
+    /// The directory, for files with records that were set aside.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -60,7 +60,7 @@ impl StateFiles {
         &self.noted
     }
 
-    /// From here on the log may have what is nowhere else: no start does without it.
+    /// From here on the log may hold operations that are nowhere else: a start without it is refused.
     ///
     /// # Errors
     /// The state directory's.
@@ -68,7 +68,7 @@ impl StateFiles {
         note_known(&self.directory, &self.uuid, true)
     }
 
-    /// Everything in the log is on the file systems: a start may do without it.
+    /// All operations in the log are on the file systems: a start without it is allowed.
     ///
     /// # Errors
     /// The state directory's.

@@ -1,4 +1,4 @@
-//! Who writes the log's superblocks, and what becomes of a failure.
+//! The right to write the log's superblocks, and the failure of such a write.
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_intent_log::{IntentLog, WriteSuperblockError};
@@ -6,10 +6,10 @@ use steadfast_intent_log::{IntentLog, WriteSuperblockError};
 use crate::medium::FileMedium;
 use crate::probe::time_superblocks;
 
-/// The right to write superblocks, and what went wrong with them.
+/// Writers of superblocks.
 ///
-/// One thread at a time writes them. A failure means that the log cannot be written: it is kept until a
-/// committer leaves the log, since who writes superblocks may hold what leaving takes.
+/// One thread at a time writes superblocks. A failed write means that the log has to be left. A committer
+/// does that: the thread that wrote may hold locks that leaving takes. The failure is kept until then.
 #[derive(Debug, Default)]
 pub(super) struct Superblocks {
     writing: Mutex<()>,
@@ -22,23 +22,23 @@ impl Superblocks {
         Writing { _one: self.writing.lock(), log, medium }
     }
 
-    /// The log cannot be written, for this reason: it is to be left.
+    /// The log cannot be written, for this reason, and has to be left.
     pub(super) fn note_fault(&self, why: String) {
         *self.fault.lock() = Some(why);
     }
 
-    /// Whether the log is to be left.
+    /// Whether the log has to be left.
     pub(super) fn has_fault(&self) -> bool {
         self.fault.lock().is_some()
     }
 
-    /// Why the log is to be left, for who leaves it.
+    /// Takes the reason for which the log has to be left. The caller leaves it.
     pub(super) fn take_fault(&self) -> Option<String> {
         self.fault.lock().take()
     }
 }
 
-/// Held by who writes superblocks.
+/// The right to write superblocks, held until this is dropped.
 pub(super) struct Writing<'s> {
     _one: MutexGuard<'s, ()>,
     log: &'s IntentLog,

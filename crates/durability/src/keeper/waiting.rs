@@ -1,4 +1,4 @@
-//! Who waits until records are stable: calls whose replies are parked, and threads.
+//! Calls and threads that wait until records are stable. The replies of the calls are parked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,16 +7,17 @@ use steadfast_runtime::ParkedReply;
 
 use super::parked::Parked;
 
-/// Those who wait.
+/// Parked calls and waiting threads.
 ///
-/// Each reply is sent once, and not before what it waits for is stable. What is stable is not known
-/// here: callers bring it along.
+/// Each reply is sent once, and not before its record is stable. Callers pass the LSN up to which records
+/// are stable; this part does not know the log.
 pub(super) struct Waiting<Call = ParkedReply> {
     parked: Mutex<Parked<Call>>,
-    /// Threads that send replies. A reply that has left `parked` counts here until it is sent, so that
-    /// none is overlooked by who asks whether one waits: the count grows with `parked` locked.
+    /// Threads that send replies. It is incremented with `parked` locked, so that a reply is always in
+    /// `parked` or counted here until it is sent: [`Waiting::is_empty`] misses none.
     sending: AtomicUsize,
-    /// Held for a moment by who makes records stable, so that who has looked before waits by then.
+    /// Locked for a moment before each notification: a thread that has found its record not stable is
+    /// waiting by then.
     stable_lock: Mutex<()>,
     stable_grew: Condvar,
 }
@@ -33,8 +34,9 @@ impl<Call> Default for Waiting<Call> {
 }
 
 impl<Call> Waiting<Call> {
-    /// Takes over calls that wait for these LSNs. Returns the LSN that is waited for first, of all:
-    /// it may be stable already, and who made it so may have looked before these came.
+    /// Parks calls that wait for these LSNs. Returns the lowest LSN that any parked call waits for. The
+    /// caller checks whether it is stable already: the thread that made it stable may have looked at the
+    /// parked calls before these came.
     pub(super) fn park(&self, calls: impl Iterator<Item = (u64, Call)>) -> Option<u64> {
         let mut parked = self.parked.lock();
         for (lsn, call) in calls {
@@ -68,7 +70,7 @@ impl<Call> Waiting<Call> {
         self.parked() == 0 && self.sending.load(Ordering::SeqCst) == 0
     }
 
-    /// Has a thread wait until this is so, which is looked at again whenever more is stable.
+    /// Waits until `is_stable` returns `true`; it is called again after each [`Waiting::note_grown`].
     pub(super) fn wait_until(&self, is_stable: impl Fn() -> bool) {
         let mut lock = self.stable_lock.lock();
         while !is_stable() {
@@ -76,7 +78,7 @@ impl<Call> Waiting<Call> {
         }
     }
 
-    /// More is stable, or nobody has to wait for it any more.
+    /// Wakes the waiting threads: more records are stable, or the log is off.
     pub(super) fn note_grown(&self) {
         drop(self.stable_lock.lock());
         self.stable_grew.notify_all();

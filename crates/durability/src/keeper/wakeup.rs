@@ -1,8 +1,8 @@
 //! When committers write, and when they sleep.
 //!
-//! A worker that has logged something does not wake a committer for each record. It notes that there is
-//! work, and has it written when the call is parked. While workers have more to come, what is complete is
-//! held back for a short time: a batch of many records costs hardly more than one of few.
+//! A worker does not wake a committer for each record that it completes. It notes that there is work, and
+//! rouses a committer when it parks the call. While workers have more calls to execute, complete records
+//! are held back for a short time: a batch of many records costs hardly more than a batch of few.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use parking_lot::{Condvar, Mutex};
 
 /// Threads that write.
 pub(super) const COMMITTERS: usize = 2;
-/// What is held back while a committer sleeps waits no longer for more.
+/// The longest time for which a sleeping committer holds complete records back.
 const HELD_MAX: Duration = Duration::from_millis(1);
 
-/// Whether there is something to write, and who sleeps until there is.
+/// Whether there is something to write, and how many committers sleep until there is.
 ///
-/// No committer sleeps while something is wanted that was noted before: [`Wakeup::rouse`] sees that it
-/// sleeps, or it sees the work before it does. Nobody who rouses takes a lock unless one sleeps.
+/// No work is missed: [`Wakeup::rouse`] sees the sleeping committer, or the committer sees the work before
+/// it sleeps. [`Wakeup::rouse`] takes a lock only if a committer sleeps.
 #[derive(Debug, Default)]
 pub(super) struct Wakeup {
     /// Whether there may be something for committers.
     has_work: AtomicBool,
-    /// Whether that is to be written now. Pairs with `sleeping`: who rouses writes this first and reads
-    /// `sleeping` then, a committer is counted first and reads this then.
+    /// Whether that is to be written now. Pairs with `sleeping`: [`Wakeup::rouse`] writes this and then
+    /// reads `sleeping`; a committer increments `sleeping` and then reads this.
     is_wanted: AtomicBool,
     /// Workers that would rather have more written with it.
     holders: AtomicUsize,
@@ -74,14 +74,14 @@ impl Wakeup {
             || (self.has_work.load(Ordering::SeqCst) && self.holders.load(Ordering::SeqCst) == 0)
     }
 
-    /// A committer is about to look for something to write: what is noted from here on is for its next
-    /// look, or another's.
+    /// A committer is about to look for something to write. Work that is noted from here on keeps it from
+    /// sleeping afterwards.
     pub(super) fn begin_look(&self) {
         self.is_wanted.store(false, Ordering::SeqCst);
         self.has_work.store(false, Ordering::SeqCst);
     }
 
-    /// Another thread is about to do a committer's work once. What is wanted stays so.
+    /// Another thread is about to do a committer's work once. `is_wanted` stays as it is.
     pub(super) fn take_work(&self) {
         self.has_work.store(false, Ordering::SeqCst);
     }
@@ -92,8 +92,8 @@ impl Wakeup {
         self.has_work.load(Ordering::SeqCst) && self.sleeping.load(Ordering::SeqCst) == COMMITTERS
     }
 
-    /// A committer sleeps until there is something to write, or what is held back has waited long
-    /// enough; it may also wake for nothing. `false` if it is to end instead.
+    /// A committer sleeps until there is something to write, or until held records have waited long
+    /// enough. It may also wake without a reason. `false` if the committer has to end instead.
     pub(super) fn sleep(&self) -> bool {
         let mut is_stopping = self.is_stopping.lock();
         if *is_stopping {

@@ -16,14 +16,14 @@ pub(super) fn new_batch() -> Batch {
 
 /// The writes of batches.
 ///
-/// With the gate closed and nothing under way, no thread has a batch that the log has given out and that
-/// is not written.
+/// While the gate is closed and no write is under way, no thread holds a batch with records that are not
+/// written.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    /// Threads that may have a batch. They are counted before they take one.
+    /// Threads that may hold a batch. A thread is counted before it takes one.
     under_way: AtomicUsize,
-    /// How long a write has taken of late. A measure only: of two threads that note one at the same
-    /// time one may be lost.
+    /// The recent duration of a write. Only an estimate: if two threads note one at the same time, one of
+    /// the two may be lost.
     recent_ns: AtomicU64,
     /// Batches that workers have used, for the next: their memory is large.
     spare: Mutex<Vec<Batch>>,

@@ -1,5 +1,6 @@
-//! Replay at the start: what the ring has of each file system is replayed, or set aside; attributes that
-//! were being set when the server was killed are undone before that, and files cut again after it.
+//! Replay at the start: the records of each file system are replayed, or set aside. Before that, changes of
+//! attributes that were under way when the server was killed are undone; after it, files are truncated
+//! again.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,8 +23,8 @@ use super::comparison::Comparison;
 use super::{NotReplayed, Settled, StartIntentLog, StartIntentLogError};
 
 impl StartIntentLog {
-    /// Replays all that is live in the log. What cannot be replayed now is set aside, and what is refused
-    /// is not changed.
+    /// Replays all live records. Records that cannot be replayed now are set aside. File systems that are
+    /// refused are not changed.
     pub(super) fn replay_what_is_live(
         &self,
         medium: &FileMedium,
@@ -101,8 +102,8 @@ impl StartIntentLog {
         cuts
     }
 
-    /// Replays what each file system has in the ring, if it is there and may be changed. Returns of which
-    /// file systems the records were set aside instead.
+    /// Replays the records of each file system, or sets them aside if it is not open or cannot be changed.
+    /// Returns the file systems whose records were set aside.
     fn replay_all(
         &self,
         medium: &FileMedium,
@@ -139,8 +140,8 @@ impl StartIntentLog {
         Ok(not_replayed)
     }
 
-    /// Why nothing is replayed to a file system that is not open: it is refused, which is noted for the
-    /// administrator, or it is not there.
+    /// Why a file system is not open: it was refused, which is noted for the administrator, or it is not
+    /// mounted.
     fn why_not_there(
         &self,
         comparison: &Comparison,
