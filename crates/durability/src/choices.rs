@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use steadfast_intent_log::{End, FileSystemEntry, Identity, Lsn, Superblock, amend, each_live};
 use steadfast_recovery::{Change, ObjectKey, Recoverable};
 
-use super::adopting::candidate;
+use super::adopting::{MountedNow, candidate};
 use super::care::LogCare;
 use super::known::{is_known, note_known};
 use super::listing::{Listing, is_operation, shown};
@@ -54,34 +54,10 @@ impl LogCare {
             list(&mut text, &before);
         }
         let end = survey(&medium, &superblock).end;
-        if let End::Damage { expected, stable, .. } = &end {
-            add_lines(
-                &mut text,
-                &format!(
-                    "damage: records {expected} to {stable}, at least, were stable, and not all of \
-                 them can be read"
-                ),
-            );
-        }
-        if matches!(end, End::Damage { .. } | End::Unreadable { .. }) {
-            let found = count(&beyond);
-            if found > 0 {
-                add_lines(
-                    &mut text,
-                    "intact operations behind the damage, which are given up with it:",
-                );
-                list(&mut text, &beyond);
-            }
-            add_lines(
-                &mut text,
-                &format!(
-                    "choices:\n  steadfast log adopt --up-to-damage: the next start replays {kept} \
-                 operations; {found} intact ones behind the damage and those that cannot be read are \
-                 lost\n  steadfast log discard --yes-lose {kept}-operations: nothing is replayed; the \
-                 {kept} operations are lost as well"
-                ),
-            );
-        }
+        let found = count(&beyond);
+        let mut listed = String::new();
+        list(&mut listed, &beyond);
+        list_damage(&mut text, &end, kept, found, &listed);
         self.list_asides(&mut text)?;
         Ok(text)
     }
@@ -208,29 +184,91 @@ impl LogCare {
     /// When the log has nothing of it, or NEW is not mounted, or is another file system.
     pub fn adopt_file_system(&self, name: &str) -> Result<String, StartIntentLogError> {
         let (medium, superblock) = self.opened()?;
-        let Some((old, new)) = name.split_once('=') else {
-            let entry = self.named(Some(&superblock), name)?;
-            let live = survey(&medium, &superblock).live;
-            let of_it = superblock.file_systems.iter().find(|it| it.identity == entry.identity);
-            let is_live = of_it.is_some_and(|it| live.contains_key(&it.index));
-            if !is_live && !self.has_asides(&entry.identity)? {
-                return Err(self.refused(format!(
-                    "it has no operations of {name:?} that are not on its disk: there is nothing to \
-                     replay"
-                )));
-            }
-            refused::accept(&self.state_directory, &entry.identity)
-                .map_err(StartIntentLogError::StateDirectory)?;
-            return Ok(format!(
-                "{}: its operations are replayed at the next start, or before it is served",
-                shown(&entry)
-            ));
-        };
+        match name.split_once('=') {
+            None => self.accept(&medium, &superblock, name),
+            Some((old, new)) => self.adopt_renamed(&medium, superblock, old, new),
+        }
+    }
+
+    /// Has the operations of a file system replayed though that was refused.
+    fn accept(
+        &self,
+        medium: &FileMedium,
+        superblock: &Superblock,
+        name: &str,
+    ) -> Result<String, StartIntentLogError> {
+        let entry = self.named(Some(superblock), name)?;
+        let live = survey(medium, superblock).live;
+        let of_it = superblock.file_systems.iter().find(|it| it.identity == entry.identity);
+        let is_live = of_it.is_some_and(|it| live.contains_key(&it.index));
+        if !is_live && !self.has_asides(&entry.identity)? {
+            return Err(self.refused(format!(
+                "it has no operations of {name:?} that are not on its disk: there is nothing to \
+                 replay"
+            )));
+        }
+        refused::accept(&self.state_directory, &entry.identity)
+            .map_err(StartIntentLogError::StateDirectory)?;
+        Ok(format!(
+            "{}: its operations are replayed at the next start, or before it is served",
+            shown(&entry)
+        ))
+    }
+
+    /// Makes the operations of the file system `old` those of `new`.
+    fn adopt_renamed(
+        &self,
+        medium: &FileMedium,
+        superblock: Superblock,
+        old: &str,
+        new: &str,
+    ) -> Result<String, StartIntentLogError> {
         let entry = self.named(Some(&superblock), old)?;
         let mounted = (self.look_around)();
-        let is_new = |one: &&super::adopting::MountedNow| {
-            is_uuid(&one.identity, new) || one.path == new.as_bytes()
+        let found = self.heir(medium, &superblock, &entry, &mounted, new)?;
+        let renamed = FileSystemEntry {
+            identity: found.identity,
+            path: found.path.clone(),
+            mark: None,
+            ..entry.clone()
         };
+        let has_mark = candidate(&mounted, &superblock.uuid, &entry)
+            .is_some_and(|(one, has_mark)| has_mark && one.identity == found.identity);
+        let (there, all) = self.objects_there(medium, &superblock, &entry, &renamed)?;
+        if !has_mark && all > 0 && there == 0 {
+            return Err(self.refused(format!(
+                "none of the {all} objects that its operations are of is on {new:?}: it is another \
+                 file system"
+            )));
+        }
+        self.rename_files(&entry, &renamed, old, new)?;
+        let mut amended = superblock;
+        amended.file_systems.retain(|it| it.identity != renamed.identity);
+        for it in &mut amended.file_systems {
+            if it.identity == entry.identity {
+                *it = FileSystemEntry { index: it.index, tail: it.tail, ..renamed.clone() };
+            }
+        }
+        self.amend(medium, amended)?;
+        Ok(format!(
+            "the operations of {old} are those of {} ({}) now, which has {there} of {all} of their \
+             objects; they are replayed at the next start, or before it is served. Its shares are \
+             served after `steadfast share accept` with their paths",
+            shown(&renamed),
+            hex(&renamed.identity.uuid)
+        ))
+    }
+
+    /// The mounted file system `new`, if it may have the operations of another.
+    fn heir<'m>(
+        &self,
+        medium: &FileMedium,
+        superblock: &Superblock,
+        entry: &FileSystemEntry,
+        mounted: &'m [MountedNow],
+        new: &str,
+    ) -> Result<&'m MountedNow, StartIntentLogError> {
+        let is_new = |one: &&MountedNow| is_uuid(&one.identity, new) || one.path == new.as_bytes();
         let found = mounted
             .iter()
             .rfind(is_new)
@@ -240,27 +278,24 @@ impl LogCare {
         }
         let known = superblock.file_systems.iter().find(|it| it.identity == found.identity);
         if let Some(known) = known
-            && survey(&medium, &superblock).live.contains_key(&known.index)
+            && survey(medium, superblock).live.contains_key(&known.index)
         {
             return Err(self.refused(format!(
                 "it has operations of both file systems: start with {new:?} alone first"
             )));
         }
-        let renamed = FileSystemEntry {
-            identity: found.identity,
-            path: found.path.clone(),
-            mark: None,
-            ..entry.clone()
-        };
-        let has_mark = candidate(&mounted, &superblock.uuid, &entry)
-            .is_some_and(|(one, has_mark)| has_mark && one.identity == found.identity);
-        let (there, all) = self.objects_there(&medium, &superblock, &entry, &renamed)?;
-        if !has_mark && all > 0 && there == 0 {
-            return Err(self.refused(format!(
-                "none of the {all} objects that its operations are of is on {new:?}: it is another \
-                 file system"
-            )));
-        }
+        Ok(found)
+    }
+
+    /// Makes what the state directory has of one file system another's: what is set aside, which is
+    /// replayed then, and aliases of handles.
+    fn rename_files(
+        &self,
+        entry: &FileSystemEntry,
+        renamed: &FileSystemEntry,
+        old: &str,
+        new: &str,
+    ) -> Result<(), StartIntentLogError> {
         let directory = &self.state_directory;
         let aliases =
             |identity: &Identity| directory.join(format!("aliases-{}", hex(&identity.uuid)));
@@ -273,7 +308,7 @@ impl LogCare {
                 to.display()
             )));
         }
-        aside::rename(directory, &entry.identity, &renamed)
+        aside::rename(directory, &entry.identity, renamed)
             .map_err(|error| self.refused(error.to_string()))?;
         if self.has_asides(&renamed.identity)? {
             refused::accept(directory, &renamed.identity)
@@ -282,21 +317,7 @@ impl LogCare {
         if from.exists() {
             std::fs::rename(from, to).map_err(StartIntentLogError::StateDirectory)?;
         }
-        let mut amended = superblock;
-        amended.file_systems.retain(|it| it.identity != renamed.identity);
-        for it in &mut amended.file_systems {
-            if it.identity == entry.identity {
-                *it = FileSystemEntry { index: it.index, tail: it.tail, ..renamed.clone() };
-            }
-        }
-        self.amend(&medium, amended)?;
-        Ok(format!(
-            "the operations of {old} are those of {} ({}) now, which has {there} of {all} of their \
-             objects; they are replayed at the next start, or before it is served. Its shares are \
-             served after `steadfast share accept` with their paths",
-            shown(&renamed),
-            hex(&renamed.identity.uuid)
-        ))
+        Ok(())
     }
 
     /// Gives up what the log has of one file system, if that is as many operations as the
@@ -404,6 +425,36 @@ impl LogCare {
 fn add_lines(text: &mut String, lines: &str) {
     text.push('\n');
     text.push_str(lines);
+}
+
+/// What is lost by damage, if there is any, and what can be chosen. `found` intact operations are behind
+/// it, which are `listed`.
+fn list_damage(text: &mut String, end: &End, kept: u64, found: u64, listed: &str) {
+    if let End::Damage { expected, stable, .. } = end {
+        add_lines(
+            text,
+            &format!(
+                "damage: records {expected} to {stable}, at least, were stable, and not all of \
+                 them can be read"
+            ),
+        );
+    }
+    if !matches!(end, End::Damage { .. } | End::Unreadable { .. }) {
+        return;
+    }
+    if found > 0 {
+        add_lines(text, "intact operations behind the damage, which are given up with it:");
+        text.push_str(listed);
+    }
+    add_lines(
+        text,
+        &format!(
+            "choices:\n  steadfast log adopt --up-to-damage: the next start replays {kept} \
+             operations; {found} intact ones behind the damage and those that cannot be read are \
+             lost\n  steadfast log discard --yes-lose {kept}-operations: nothing is replayed; the \
+             {kept} operations are lost as well"
+        ),
+    );
 }
 
 /// Whether a text is the UUID of a file system, with hyphens or without.

@@ -5,6 +5,9 @@
 //!   empties the log by checkpoints;
 //! - [`LogHandle`]: the log as storage sees it ([`steadfast_recovery::ChangeLog`]).
 //!
+//! Modules in the order of their use, each of those below it: `care` and `choices` (of `start` they use only its
+//! errors), `start`, `keeper` (its head names its parts), all others.
+//!
 //! Bytes and their order are the crate `steadfast-intent-log`'s, what a record means is `steadfast-recovery`'s.
 #![forbid(unsafe_code)]
 
@@ -53,10 +56,12 @@ pub use begun::forget_begun;
 pub use care::{LogCare, LogFound, OperationsFound, SuperblockFound};
 pub use client_records::ClientRecordFile;
 pub use device::{BlockDevice, DeviceWrites, Medium as DeviceMedium};
-pub use keeper::faulty::FaultySince;
+pub use keeper::faults::FaultySince;
+pub use keeper::left::Left;
 pub use keeper::place::LogHandle;
-pub use keeper::status::{FileSystemStatus, IntentLogStatus, LastCheckpoint};
-pub use keeper::switch::{Flushed, Left, SwitchError};
+pub use keeper::requests::LastCheckpoint;
+pub use keeper::status::{FileSystemStatus, IntentLogStatus};
+pub use keeper::switch::{Flushed, SwitchError};
 pub use keeper::{IntentLogKeeper, IntentLogOptions, Phase};
 pub use known::is_any_open;
 pub use medium::FileMedium;

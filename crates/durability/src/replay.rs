@@ -47,6 +47,26 @@ fn machine_started() -> Option<Time> {
     Some(Time { seconds, nanoseconds: began.rem_euclid(1_000_000_000) as u32 })
 }
 
+/// Writes the data of all records; how many there are.
+fn write_data(
+    records: &dyn Records,
+    replay: &mut Replay,
+    storage: &mut dyn Recoverable,
+) -> Result<u64, ReplayError> {
+    each_change(records, |lsn, change| {
+        replay.write_data(storage, lsn, change).map_err(|source| {
+            let object = match &change.action {
+                Action::Write { object, .. }
+                | Action::Attributes { object, .. }
+                | Action::Acls { object, .. }
+                | Action::Make { object, .. } => object_shown(object, storage),
+                _ => "an object".to_owned(),
+            };
+            ReplayError::Storage { step: format!("writing operation {lsn} to {object}"), source }
+        })
+    })
+}
+
 /// Brings into effect what records say, and makes it stable. What was observed is kept in
 /// `observed` until the records are of no use any more: then it is to be removed. `expected`: how
 /// many there must be, if that is known. `may_be_in_effect`: the file system has everything if it is still
@@ -93,18 +113,7 @@ pub(super) fn replay(
         observed.write(found, is_in_effect, mounting.as_deref())?;
     }
     replay.bind_names(storage).map_err(storage_error("bringing names back"))?;
-    let again = each_change(records, |lsn, change| {
-        replay.write_data(storage, lsn, change).map_err(|source| {
-            let object = match &change.action {
-                Action::Write { object, .. }
-                | Action::Attributes { object, .. }
-                | Action::Acls { object, .. }
-                | Action::Make { object, .. } => object_shown(object, storage),
-                _ => "an object".to_owned(),
-            };
-            ReplayError::Storage { step: format!("writing operation {lsn} to {object}"), source }
-        })
-    })?;
+    let again = write_data(records, &mut replay, storage)?;
     if again != count {
         return Err(ReplayError::Log(format!("{count} were found, and then {again}")));
     }

@@ -168,15 +168,14 @@ impl Drop for Noted {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
-    use steadfast_intent_log::Batch;
     use steadfast_recovery::{Action, Change, ChangeLog, LogPlace, ObjectKey, Place, Recoverable};
     use steadfast_vfs::{
         Attr, DeviceNumber, FileKind, FileSystemSync, FsError, StorageHandle, Time,
     };
 
     use super::*;
-    use crate::keeper::switch_tests::{start, start_with};
-    use crate::{IntentLogKeeper, LogHandle};
+    use crate::LogHandle;
+    use crate::keeper::switch_tests::{start, start_with, write_all};
 
     const FILE_SYSTEM: FileSystemIdentity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
 
@@ -363,26 +362,19 @@ mod tests {
         record
     }
 
-    fn write_all(keeper: &IntentLogKeeper) {
-        let mut batch = Batch::default();
-        assert!(keeper.log.take_batch(&mut batch));
-        batch.write_to(&*keeper.medium).unwrap();
-        keeper.log.written(&batch);
-    }
-
     /// Logs a WRITE of four bytes, and is killed while attributes are being set.
     fn log_a_write_and_be_killed(
         directory: &Path,
         under_way: &AttributesUnderWay,
         reached: Reached,
     ) {
-        let keeper = &start(directory).keeper;
-        let (log, object) = (LogHandle::new(keeper), under_way.object);
+        let keeper = start(directory).keeper;
+        let (log, object) = (LogHandle::new(&keeper), under_way.object);
         let mut place = admitted(&log);
         place.take();
         let action = Action::Write { object, offset: 0, data: b"data", gap: None };
         drop(place.put(record(action, object, under_way.before)));
-        write_all(keeper);
+        write_all(&keeper);
         let (mut place, mut kept) = (admitted(&log), None);
         place.note_under_way(&FILE_SYSTEM, under_way);
         if reached != Reached::Begun {
@@ -391,14 +383,13 @@ mod tests {
         if reached == Reached::Logged {
             let action = Action::Attributes { object, size: under_way.size, gap: None };
             drop(place.put(record(action, object, under_way.wanted)));
-            write_all(keeper);
+            write_all(&keeper);
         } else {
             kept = Some(place);
         }
         // What comes now is more than a kill does.
         let noted = std::fs::read(path(directory)).unwrap();
-        drop(kept);
-        keeper.noted.lock().clear();
+        drop((kept, log, keeper));
         std::fs::write(path(directory), noted).unwrap();
     }
 

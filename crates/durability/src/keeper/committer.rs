@@ -1,69 +1,30 @@
 //! Committers: write whatever is complete, send the replies that wait for it, and leave the log when
 //! it cannot be written.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use steadfast_intent_log::{BATCHES_IN_FLIGHT_MAX, Batch};
-use steadfast_runtime::{ParkedReply, ReplySender, ServerLink};
-use steadfast_sys::memory::prefer_huge_pages;
+use steadfast_intent_log::Batch;
+use steadfast_runtime::{ParkedReply, ReplySender};
 use steadfast_sys::scheduling;
 
-use crate::known::{note_given_up, note_known};
 use crate::mutation::{self, Mutation};
 
-use super::{
-    COMMITTERS, DRAIN_POLL, FULL_WAIT, INLINE_WRITE_NS_MAX, IntentLogKeeper, Phase, RETRY,
-};
+use super::writes::new_batch;
+use super::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
 
-/// What is held back while a committer sleeps waits no longer for more.
-const HELD_MAX: Duration = Duration::from_millis(1);
+/// Between two attempts to note that the log was given up.
+const RETRY: Duration = Duration::from_secs(10);
 /// How long a committer may run while others want its CPU: shorter than a worker, so that it gets it
 /// at once.
 const SLICE: Duration = Duration::from_micros(100);
 /// In steps of niceness.
 const PRECEDENCE: i32 = 10;
 
-/// The device reads a batch of many records as one piece.
-fn new_batch() -> Batch {
-    Batch::with_advice(prefer_huge_pages)
-}
-
 impl IntentLogKeeper {
-    /// There may be something to write, or to send.
+    /// There may be something to write, or to send, now.
     pub(super) fn note_complete(&self) {
-        self.has_work.store(true, Ordering::SeqCst);
-        self.rouse();
-    }
-
-    /// Has what is complete written now: wakes a committer if there is something for it and it
-    /// sleeps.
-    pub(super) fn rouse(&self) {
-        if self.has_work.load(Ordering::SeqCst) {
-            self.is_wanted.store(true, Ordering::SeqCst);
-            if self.sleeping.load(Ordering::SeqCst) > 0 {
-                let _work = self.work.lock();
-                self.wake.notify_one();
-            }
-        }
-    }
-
-    /// A worker goes on executing calls before it has written what those before have logged: a
-    /// batch of many costs hardly more than one of few. Until [`IntentLogKeeper::release`].
-    pub(super) fn hold(&self) {
-        self.holders.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A worker that has held what was logged wants it written.
-    pub(super) fn release(&self) {
-        self.holders.fetch_sub(1, Ordering::SeqCst);
-        self.rouse();
-    }
-
-    /// Whether a committer should write what is complete, rather than wait for more.
-    fn is_to_write(&self) -> bool {
-        self.is_wanted.load(Ordering::SeqCst)
-            || (self.has_work.load(Ordering::SeqCst) && self.holders.load(Ordering::SeqCst) == 0)
+        self.wakeup.note_work();
+        self.wakeup.rouse();
     }
 
     /// What is complete is to be on its way to the device while further calls are executed, not
@@ -77,99 +38,77 @@ impl IntentLogKeeper {
         scheduling::go_before_others(PRECEDENCE)
     }
 
+    /// What a committer does, until it is stopped.
     pub(super) fn commit_all(&self) {
-        let Some(mut sender) = self.server.get().and_then(ServerLink::reply_sender) else { return };
+        let Some(mut sender) = self.running.reply_sender() else { return };
         let mut batch = new_batch();
         loop {
-            self.is_wanted.store(false, Ordering::SeqCst);
-            self.has_work.store(false, Ordering::SeqCst);
+            self.wakeup.begin_look();
             if self.write_batch(&mut batch, &mut sender) {
                 // What came meanwhile, perhaps before the mark was taken away.
                 if self.log.has_complete() {
-                    self.has_work.store(true, Ordering::SeqCst);
+                    self.wakeup.note_work();
                 }
-                if self.is_to_write() {
+                if self.wakeup.is_to_write() {
                     continue;
                 }
             }
-            let mut is_stopping = self.work.lock();
-            if *is_stopping {
+            if !self.wakeup.sleep() {
                 return;
             }
-            self.sleeping.fetch_add(1, Ordering::SeqCst);
-            if !self.is_to_write() {
-                if self.has_work.load(Ordering::SeqCst) {
-                    // However long those who hold it go on.
-                    self.wake.wait_for(&mut is_stopping, HELD_MAX);
-                } else {
-                    self.wake.wait(&mut is_stopping);
-                }
-            }
-            self.sleeping.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     /// Whether no committer is at work, so that who has something to write may do it itself: that
-    /// saves the time until a thread is awake. Not worth it on a slow device, where the caller
-    /// would be away from its other work for long.
+    /// saves the time until a thread is awake. Not worth it on a slow device.
     pub(super) fn is_for_the_taking(&self) -> bool {
-        self.has_work.load(Ordering::SeqCst)
-            && self.sleeping.load(Ordering::SeqCst) == COMMITTERS
-            && self.recent_write_ns.load(Ordering::Relaxed) <= INLINE_WRITE_NS_MAX
+        self.wakeup.is_for_the_taking() && self.writes.are_fast()
     }
 
     /// What a committer does, once, by another thread.
     pub(super) fn commit_once(&self, sender: &mut ReplySender) {
-        let mut batch = self.spare_batches.lock().pop().unwrap_or_else(new_batch);
-        self.has_work.store(false, Ordering::SeqCst);
+        let mut batch = self.writes.borrow_batch();
+        self.wakeup.take_work();
         self.write_batch(&mut batch, sender);
-        let mut spare = self.spare_batches.lock();
-        if spare.len() < BATCHES_IN_FLIGHT_MAX {
-            spare.push(batch);
-        }
-        drop(spare);
+        self.writes.give_back(batch);
         // What came meanwhile; or did not fit into one batch.
         if self.log.has_complete() {
             self.note_complete();
         }
-        self.rouse();
+        self.wakeup.rouse();
     }
 
     /// Writes what is complete; `false` if there is nothing.
     pub(super) fn write_batch(&self, batch: &mut Batch, sender: &mut ReplySender) -> bool {
         // Who leaves takes other locks.
-        let fault = self.superblock_fault.lock().take();
-        if let Some(why) = fault {
+        if let Some(why) = self.superblocks.take_fault() {
             self.leave(&why, sender);
         }
         self.mark_moment();
-        self.writing.fetch_add(1, Ordering::SeqCst);
+        self.writes.begin();
         if !self.log.take_batch(batch) {
-            self.writing.fetch_sub(1, Ordering::SeqCst);
+            self.writes.end();
             // Parked after what they wait for was stable.
             self.settle_stable(sender);
             return false;
         }
         if self.log.has_complete() {
             // What did not fit is wanted as much.
-            self.has_work.store(true, Ordering::SeqCst);
-            self.is_wanted.store(true, Ordering::SeqCst);
+            self.wakeup.note_wanted();
         }
         let begun = Instant::now();
         let written = batch.write_to(&*self.medium);
-        self.writing.fetch_sub(1, Ordering::SeqCst);
+        self.writes.end();
         match written {
             Ok(()) => {
                 let write_ns = begun.elapsed().as_nanos() as u64;
                 self.log.note_write(write_ns);
-                let recent = self.recent_write_ns.load(Ordering::Relaxed);
-                self.recent_write_ns.store((3 * recent + write_ns) / 4, Ordering::Relaxed);
+                self.writes.note_ns(write_ns);
                 // Before the tail can pass them.
-                self.replies.gather(batch.behind());
+                self.state_files.replies().gather(batch.behind());
                 self.log.written(batch);
                 self.settle_stable(sender);
-                drop(self.stable_lock.lock());
-                self.stable_grew.notify_all();
+                self.waiting.note_grown();
             }
             Err(error) => self.leave(&format!("cannot be written: {error}"), sender),
         }
@@ -184,43 +123,16 @@ impl IntentLogKeeper {
         self.log.stable().0
     }
 
-    /// What is stable is not under way any more.
-    fn forget_noted(&self) {
-        if !self.has_noted.swap(false, Ordering::SeqCst) {
-            return;
-        }
-        let (stable, mut noted) = (self.answerable(), self.noted.lock());
-        noted.retain(|(lsn, _)| lsn.0 > stable);
-        if !noted.is_empty() {
-            self.has_noted.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// Sends the replies of what is stable.
+    /// Sends the replies of what is stable, which is not under way any more.
     pub(super) fn settle_stable(&self, sender: &mut ReplySender) {
-        self.forget_noted();
-        let ready = {
-            let mut parked = self.parked.lock();
-            let stable = self.answerable();
-            if parked.first().is_none_or(|first| first > stable) {
-                return;
-            }
-            self.settling.fetch_add(1, Ordering::SeqCst);
-            parked.take(stable)
-        };
-        sender.send_stable(ready.into_iter());
-        self.settling.fetch_sub(1, Ordering::SeqCst);
+        self.state_files.noted().forget_stable(|| self.answerable());
+        let send = |ready: Vec<ParkedReply>| sender.send_stable(ready.into_iter());
+        self.waiting.send_stable(|| self.answerable(), send);
     }
 
     /// Takes over calls that wait for these LSNs.
     pub(super) fn park(&self, calls: impl Iterator<Item = (u64, ParkedReply)>) {
-        let first = {
-            let mut parked = self.parked.lock();
-            for (lsn, call) in calls {
-                parked.insert(lsn, call);
-            }
-            parked.first()
-        };
+        let first = self.waiting.park(calls);
         // Stable already: who made it so may have looked before these came.
         if first.is_some_and(|first| first <= self.answerable()) {
             self.note_complete();
@@ -230,12 +142,8 @@ impl IntentLogKeeper {
     /// Leaves the log after a write failed: makes everything stable without it, and goes on so.
     pub(super) fn leave(&self, why: &str, sender: &mut ReplySender) {
         self.log.failed();
-        {
-            let _gate = self.gate.lock();
-            if self.phase() != Phase::On {
-                return;
-            }
-            self.phase.store(Phase::Closing as u8, Ordering::SeqCst);
+        if !self.gate.close(Phase::On) {
+            return;
         }
         tracing::error!(
             "the intent log {why}: flushing all file systems; from then on changes are flushed one \
@@ -251,8 +159,8 @@ impl IntentLogKeeper {
     /// With the gate closed: waits until nothing is half in the log. `false` if the server is
     /// stopped before.
     pub(super) fn drain(&self) -> bool {
-        while self.passed.load(Ordering::SeqCst) > 0 || self.writing.load(Ordering::SeqCst) > 0 {
-            if self.is_stopping() {
+        while !self.gate.is_empty() || self.writes.are_under_way() {
+            if self.wakeup.is_stopping() {
                 return false;
             }
             std::thread::sleep(DRAIN_POLL);
@@ -264,10 +172,10 @@ impl IntentLogKeeper {
     /// without it, and opens the gate. `false` if that cannot be done.
     pub(super) fn flush_and_give_up(&self, why: &str) -> bool {
         // The kernel tells of lost data once, so a second attempt would prove nothing.
-        let _flushing = self.flushing.lock();
-        let syncs = self.served.lock().syncs();
+        let _flushing = self.file_systems.flushing();
+        let syncs = self.file_systems.syncs();
         let is_flushed = syncs.iter().all(|one| one.sync().is_ok())
-            && !self.has_faulty.load(Ordering::SeqCst)
+            && !self.faulty.has_any()
             && self.mark_all_flushed().is_ok();
         if !is_flushed {
             self.switch.note_stuck(why);
@@ -279,11 +187,11 @@ impl IntentLogKeeper {
             return false;
         }
         // What the ring had of them is not read any more.
-        let _told = self.replies.flush();
+        let _told = self.state_files.replies().flush();
         if !self.give_up() {
             return false;
         }
-        self.switch.note_left(why, self.options.device_retry_interval);
+        self.switch.note_left(why, self.settings.options.device_retry_interval);
         self.open_gate(Phase::Off);
         true
     }
@@ -291,19 +199,19 @@ impl IntentLogKeeper {
     /// Sees to it that what is in the log will never be replayed: the file systems have all of it,
     /// and go on changing. `false` if the server is stopped before that could be noted anywhere.
     pub(super) fn give_up(&self) -> bool {
-        let _one = self.superblocks.lock();
+        let writing = self.superblocks.lock(&self.log, &self.medium);
         // The server goes on telling its verifier, and may crash: the next start must have another.
-        self.log.set_write_verifier(self.untold_write_verifier);
+        self.log.set_write_verifier(self.settings.untold_write_verifier);
         loop {
-            let Err(error) = self.log.give_up(&*self.medium) else {
+            let Err(error) = writing.give_up() else {
                 // That it is closed is known from the log too.
-                let _ = note_known(&self.state_directory, &self.uuid, false);
+                let _ = self.state_files.note_closed();
                 return true;
             };
             let Err(also) = self.note_given_up() else {
                 tracing::warn!("the intent log cannot be marked as empty: {error}");
                 // Should it not be there at the next start, nothing is missing.
-                let _ = note_known(&self.state_directory, &self.uuid, false);
+                let _ = self.state_files.note_closed();
                 return true;
             };
             tracing::error!(
@@ -312,7 +220,7 @@ impl IntentLogKeeper {
             );
             let begun = Instant::now();
             while begun.elapsed() < RETRY {
-                if self.is_stopping() {
+                if self.wakeup.is_stopping() {
                     return false;
                 }
                 std::thread::sleep(FULL_WAIT);
@@ -320,41 +228,8 @@ impl IntentLogKeeper {
         }
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
-        *self.work.lock()
-    }
-
+    /// Notes that nothing of the epochs so far is to be replayed.
     pub(super) fn note_given_up(&self) -> std::io::Result<()> {
-        note_given_up(&self.state_directory, &self.uuid, self.log.epoch())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keeper::switch_tests::start;
-
-    #[test]
-    fn what_is_held_back_is_written_when_it_is_released_or_wanted() {
-        let place = tempfile::tempdir().expect("a directory");
-        let keeper = start(place.path()).keeper;
-        let is_written = || keeper.is_wanted.store(false, Ordering::SeqCst);
-        keeper.rouse();
-        assert!(!keeper.is_to_write(), "there is nothing");
-        for _worker in 0..2 {
-            keeper.hold();
-        }
-        keeper.has_work.store(true, Ordering::SeqCst);
-        assert!(!keeper.is_to_write(), "more is to come");
-        // Somebody waits for it, or has no more.
-        for wants in [IntentLogKeeper::rouse, IntentLogKeeper::release] {
-            wants(&keeper);
-            assert!(keeper.is_to_write());
-            is_written();
-            assert!(!keeper.is_to_write(), "another worker has more");
-        }
-        keeper.release();
-        is_written();
-        assert!(keeper.is_to_write(), "what came meanwhile is nobody's to hold");
+        self.state_files.note_given_up(self.log.epoch())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use steadfast_runtime::{LogActivity, ParkedReply, ReplyLog, ReplySender, ServerLink};
 
@@ -14,15 +14,15 @@ impl ReplyLog for IntentLogKeeper {
     }
 
     fn rouse(&self) {
-        self.rouse();
+        self.wakeup.rouse();
     }
 
     fn hold(&self) {
-        self.hold();
+        self.wakeup.hold();
     }
 
     fn release(&self) {
-        self.release();
+        self.wakeup.release();
     }
 
     fn is_for_the_taking(&self) -> bool {
@@ -48,12 +48,7 @@ impl ReplyLog for IntentLogKeeper {
     fn activity(&self, during: Duration) -> LogActivity {
         let is_on = self.phase() == Phase::On;
         // Whoever sends replies must not wait here for a checkpoint.
-        let checkpoints = self.checkpointing.try_lock();
-        let has_checkpoint = checkpoints.is_some_and(|state| {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let runs = is_on && state.begun > state.ended;
-            runs || state.last.is_some_and(|last| now.saturating_sub(last.ended) < during)
-        });
+        let has_checkpoint = self.requests.was_any(during, is_on);
         // Nor for those who log changes.
         let (taken_bytes, ring_bytes) = self.log.taken();
         let percent = u128::from(taken_bytes) * 100 / u128::from(ring_bytes.max(1));
@@ -61,7 +56,7 @@ impl ReplyLog for IntentLogKeeper {
             has_checkpoint,
             is_off: !is_on,
             fill_percent: u8::try_from(percent).unwrap_or(100).min(100),
-            has_fault: self.faults.try_lock().is_some_and(|faults| !faults.is_empty()),
+            has_fault: self.faulty.may_have_any(),
         }
     }
 

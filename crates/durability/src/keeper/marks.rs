@@ -1,9 +1,6 @@
 //! Marks on file systems, of how far the log had got with each ([`steadfast_intent_log::mark`]):
 //! written before each flush of a checkpoint, for the start to compare (`compared.rs`).
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
 use steadfast_intent_log::{FileSystemEntry, Lsn, MARK_SLOT_BYTES, Mark, MarkPlace};
 use steadfast_vfs::{FileSystemSync, FsError};
 
@@ -12,25 +9,6 @@ use crate::hex;
 use crate::listing::shown;
 
 use super::{IntentLogKeeper, Phase};
-
-/// What is known of the mark of one file system.
-#[derive(Debug, Default)]
-struct OfOne {
-    /// Of the mark written last.
-    sequence: u64,
-    /// The slot of the mark that is known to be stable, which is not written over.
-    stable_slot: Option<usize>,
-    /// Whether somebody was told that it cannot be written.
-    is_told: bool,
-}
-
-/// The marks of file systems that are served, by the log's index.
-#[derive(Debug, Default)]
-pub(super) struct FileSystemMarks {
-    of: Mutex<HashMap<u32, OfOne>>,
-    /// File systems that have begun to be used, and are to be marked.
-    due: Mutex<Vec<u32>>,
-}
 
 /// A mark that is written, and not yet known to be stable.
 struct Written {
@@ -71,8 +49,7 @@ impl IntentLogKeeper {
         let written = self.write_mark(entry, sync, up_to, flushed);
         sync.sync()?;
         if let Some(Written { place, slot }) = written {
-            self.file_system_marks.of.lock().entry(entry.index).or_default().stable_slot =
-                Some(slot);
+            self.marks.note_stable(entry.index, slot);
             self.log.marked(entry.index, place);
         }
         Ok(())
@@ -88,18 +65,13 @@ impl IntentLogKeeper {
         flushed: Lsn,
     ) -> Option<Written> {
         let epoch = self.log.epoch();
-        let known = {
-            let of = self.file_system_marks.of.lock();
-            of.get(&entry.index).map(|of| (of.sequence, of.stable_slot))
-        };
-        let (before, stable_slot) =
-            known.filter(|(sequence, _)| *sequence > 0).unwrap_or_else(|| {
-                let found = sync.read_mark().ok().and_then(|bytes| Mark::found(&bytes));
-                found.map_or((0, None), |(mark, slot)| (mark.sequence, Some(slot)))
-            });
+        let (before, stable_slot) = self.marks.last_written(entry.index).unwrap_or_else(|| {
+            let found = sync.read_mark().ok().and_then(|bytes| Mark::found(&bytes));
+            found.map_or((0, None), |(mark, slot)| (mark.sequence, Some(slot)))
+        });
         let (sequence, slot) = (before + 1, usize::from(stable_slot == Some(0)));
         let mark = Mark {
-            log: self.uuid,
+            log: *self.state_files.uuid(),
             host: self.log.host(),
             file_system: entry.identity,
             sequence,
@@ -110,26 +82,19 @@ impl IntentLogKeeper {
             time_ms: now_ms(),
         };
         let written = sync.write_mark((slot * MARK_SLOT_BYTES) as u64, &mark.encode());
-        let mut all = self.file_system_marks.of.lock();
-        let of = all.entry(entry.index).or_default();
-        match written {
-            Ok(()) => {
-                (of.sequence, of.stable_slot) = (sequence, stable_slot);
-                Some(Written { place: mark.place(), slot })
-            }
-            Err(FsError::ReadOnly) => None,
-            Err(error) => {
-                if !std::mem::replace(&mut of.is_told, true) {
-                    tracing::warn!(
-                        "{}: the intent log's mark cannot be written to its file system: {error}; \
-                         if the state directory is restored from an older copy, that is not noticed \
-                         here",
-                        shown(entry)
-                    );
-                }
-                None
-            }
+        let is_news =
+            self.marks.note_written(entry.index, written.map(|()| (sequence, stable_slot)));
+        if let Err(error) = written
+            && is_news
+        {
+            tracing::warn!(
+                "{}: the intent log's mark cannot be written to its file system: {error}; \
+                 if the state directory is restored from an older copy, that is not noticed \
+                 here",
+                shown(entry)
+            );
         }
+        written.ok().map(|()| Written { place: mark.place(), slot })
     }
 
     /// Marks all file systems that are served as flushed up to the last change; the flush that makes
@@ -138,7 +103,7 @@ impl IntentLogKeeper {
     pub(super) fn mark_all_flushed(&self) -> Result<(), (FileSystemEntry, FsError)> {
         let mut outcome = Ok(());
         for usage in self.log.usage().file_systems {
-            let sync = self.served.lock().sync_of(usage.entry.index);
+            let sync = self.file_systems.sync_of(usage.entry.index);
             if let Some(sync) = sync
                 && let Err(error) = self.mark_flushed(&usage.entry, &*sync, self.log.last())
             {
@@ -155,7 +120,7 @@ impl IntentLogKeeper {
     /// rolled back, or served otherwise, while the log had nothing of it. The log forgets that mark, so
     /// that the next start does not take what is logged from here on for older or newer than the disk.
     pub(super) fn begin_marks(&self, index: u32, sync: &dyn FileSystemSync) {
-        if self.file_system_marks.of.lock().contains_key(&index) {
+        if self.marks.has(index) {
             return;
         }
         let usages = self.log.usage().file_systems;
@@ -164,11 +129,11 @@ impl IntentLogKeeper {
         // One that cannot be read, as by a thread that has taken a client's identity, is unknown.
         let found = sync.read_mark().ok().and_then(|bytes| Mark::found(&bytes));
         let found = found.map(|(mark, _)| mark).filter(|mark| mark.file_system == entry.identity);
-        let ours = found.filter(|mark| mark.log == self.uuid);
+        let ours = found.filter(|mark| mark.log == *self.state_files.uuid());
         if entry.mark.is_some_and(|known| ours.is_none_or(|mark| mark.place() < known)) {
             self.log.unmarked(index);
         }
-        if let Some(mark) = found.filter(|mark| mark.log != self.uuid) {
+        if let Some(mark) = found.filter(|mark| mark.log != *self.state_files.uuid()) {
             tracing::info!(
                 "{}: was served with another intent log ({}) until {}; is served with this one from \
                  now on",
@@ -177,35 +142,27 @@ impl IntentLogKeeper {
                 time_shown(mark.time_ms)
             );
         }
-        self.file_system_marks.of.lock().entry(index).or_default();
-        self.file_system_marks.due.lock().push(index);
-        self.checkpointing.lock().are_marks_due = true;
-        self.checkpoint_wanted.notify_all();
+        self.marks.begin(index);
+        self.requests.want_marks();
     }
 
     /// Marks those that have begun to be used.
     pub(super) fn mark_those_due(&self) {
-        let due = std::mem::take(&mut *self.file_system_marks.due.lock());
-        for index in due {
+        for index in self.marks.take_due() {
             self.mark_now(index);
         }
     }
 
     fn mark_now(&self, index: u32) {
-        let _flushing = self.flushing.lock();
-        if self.phase() != Phase::On || self.faults.lock().has(index) {
+        let _flushing = self.file_systems.flushing();
+        if self.phase() != Phase::On || self.faulty.has(index) {
             return;
         }
         let usages = self.log.usage().file_systems;
         let Some(usage) = usages.iter().find(|usage| usage.entry.index == index) else { return };
-        let Some(sync) = self.served.lock().sync_of(index) else { return };
+        let Some(sync) = self.file_systems.sync_of(index) else { return };
         if let Err(error) = self.sync_marked(&usage.entry, &*sync, self.log.last()) {
             self.note_faulty(index, &usage.entry.path, error);
         }
-    }
-
-    /// The log does not know the file system any more.
-    pub(super) fn forget_mark(&self, index: u32) {
-        self.file_system_marks.of.lock().remove(&index);
     }
 }

@@ -18,7 +18,7 @@ use rustix::time::ClockId;
 use steadfast_recovery::{Action, Change, change_bytes_max};
 use steadfast_vfs::Time;
 
-use super::{IntentLogKeeper, Phase};
+use super::IntentLogKeeper;
 
 /// Between two marks, while operations come.
 const MARK_EVERY: Duration = Duration::from_millis(20);
@@ -94,8 +94,11 @@ fn all_have_places_before_ns() -> u64 {
 }
 
 /// Which marks were written.
+///
+/// A mark is due while operations come that no checkpoint has covered, and not more often than every
+/// [`MARK_EVERY`]. Marks themselves are no operations: they call for no others.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct TimeMarks {
     at: Option<Instant>,
     /// The last LSN when the last was written, its own included.
     last: u64,
@@ -105,35 +108,58 @@ pub(super) struct Marks {
     checkpointed: u64,
 }
 
+impl TimeMarks {
+    /// Whether the last was written just now.
+    fn is_early(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| now.duration_since(at) < MARK_EVERY)
+    }
+
+    /// Whether a log up to this LSN has operations that no checkpoint has covered.
+    fn is_needed(&mut self, last: u64) -> bool {
+        if last > self.last {
+            self.operation = last;
+        }
+        self.operation > self.checkpointed
+    }
+
+    /// Marks are being written, at the end of a log up to this LSN.
+    fn begin(&mut self, now: Instant, last: u64) {
+        (self.at, self.last) = (Some(now), last);
+    }
+
+    /// So many were written, up to this LSN.
+    fn end(&mut self, count: u64, to: u64) {
+        if to > self.last + count {
+            // Operations came between.
+            self.operation = to;
+        }
+        self.last = self.last.max(to);
+    }
+
+    /// A checkpoint has covered all LSNs up to this.
+    fn cover(&mut self, up_to: u64) {
+        self.checkpointed = self.checkpointed.max(up_to);
+    }
+}
+
 impl IntentLogKeeper {
     /// Writes a mark to the log, if one is due. It is no operation's, and nobody waits for it.
     pub(super) fn mark_moment(&self) {
-        let Some(mut marks) = self.marks.try_lock() else { return };
+        let Some(mut marks) = self.time_marks.try_lock() else { return };
         let now = Instant::now();
-        if marks.at.is_some_and(|at| now.duration_since(at) < MARK_EVERY) {
+        if marks.is_early(now) {
             return;
         }
         let last = self.log.last().0;
-        if last > marks.last {
-            marks.operation = last;
-        }
-        if marks.operation <= marks.checkpointed || self.is_closing.load(Ordering::SeqCst) {
+        if !marks.is_needed(last) || self.running.is_closing() {
             return;
         }
         // No file system is forgotten meanwhile.
-        let Some(_registering) = self.registering.try_lock() else { return };
-        marks.at = Some(now);
-        self.passed.fetch_add(1, Ordering::SeqCst);
-        marks.last = last;
-        if self.phase() == Phase::On {
-            let (count, to) = self.write_marks();
-            if to > last + count {
-                // Operations came between.
-                marks.operation = to;
-            }
-            marks.last = last.max(to);
+        let Some(_registering) = self.file_systems.try_registering() else { return };
+        marks.begin(now, last);
+        if let Some((count, to)) = self.gate.pass_if_on(|| self.write_marks()) {
+            marks.end(count, to);
         }
-        self.passed.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Returns how many it has written, and the LSN of the last.
@@ -150,7 +176,7 @@ impl IntentLogKeeper {
             let Ok(admission) = self.log.admit(change_bytes_max(0)) else { break };
             let lsn = self.log.reserve(admission, usage.entry.index);
             if self.log.complete(lsn, record.clone()) {
-                self.has_work.store(true, Ordering::SeqCst);
+                self.wakeup.note_work();
             }
             written = (written.0 + 1, lsn.0);
         }
@@ -159,14 +185,13 @@ impl IntentLogKeeper {
 
     /// A checkpoint has covered all that was in the log up to this LSN.
     pub(super) fn note_marks_covered(&self, up_to: u64) {
-        let mut marks = self.marks.lock();
-        marks.checkpointed = marks.checkpointed.max(up_to);
+        self.time_marks.lock().cover(up_to);
     }
 
     /// The server stops: no mark is written from here on.
     pub(super) fn end_marks(&self) {
         // Who writes one now is done with it.
-        drop(self.marks.lock());
+        drop(self.time_marks.lock());
     }
 }
 
@@ -191,5 +216,25 @@ mod tests {
             assert!(Instant::now() < deadline);
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    #[test]
+    fn a_mark_is_due_while_operations_come_that_no_checkpoint_has_covered() {
+        let (mut marks, mut now) = (TimeMarks::default(), Instant::now());
+        assert!(!marks.is_needed(0), "there is nothing");
+        assert!(!marks.is_early(now) && marks.is_needed(5));
+        marks.begin(now, 5);
+        marks.end(2, 7);
+        assert!(marks.is_early(now));
+        now += MARK_EVERY;
+        assert!(!marks.is_early(now) && marks.is_needed(7), "the operation is not covered yet");
+        marks.cover(5);
+        assert!(!marks.is_needed(7), "only marks came since");
+        assert!(marks.is_needed(8));
+        marks.begin(now, 8);
+        // An operation has LSN 9.
+        marks.end(2, 11);
+        marks.cover(8);
+        assert!(marks.is_needed(11));
     }
 }

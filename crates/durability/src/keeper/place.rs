@@ -2,7 +2,6 @@
 //! fill them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use steadfast_engine::BEHIND_CHANGE_BYTES_MAX;
@@ -23,10 +22,8 @@ use super::moments::Begun;
 use super::room_wait::RoomWait;
 use super::{DRAIN_POLL, FULL_WAIT, IntentLogKeeper, Phase};
 
-/// Before somebody who waits at the gate looks whether it makes sense to wait on.
+/// Who registers a file system waits so long at the gate.
 const GATE_WAIT: Duration = Duration::from_secs(1);
-/// Between two messages of the same.
-const TELL_AGAIN: Duration = Duration::from_secs(30);
 
 impl IntentLogKeeper {
     /// Before a file system is served: what was set aside while it was not there comes first.
@@ -35,11 +32,11 @@ impl IntentLogKeeper {
         let usages = self.log.usage().file_systems;
         let known = usages.iter().find(|usage| usage.entry.identity == identity);
         let mark = known.and_then(|usage| usage.entry.mark);
-        let (path_known, directory) = (path.to_vec(), &self.state_directory);
+        let (path_known, directory) = (path.to_vec(), self.state_files.directory());
         let entry = FileSystemEntry { index: 0, identity, path: path_known, tail: Lsn(0), mark };
-        let replayed = match aside::files_of(&self.state_directory, &identity) {
+        let replayed = match aside::files_of(self.state_files.directory(), &identity) {
             Ok(files) if files.is_empty() => return Ok(false),
-            Ok(files) => match (self.open_storage)(&entry) {
+            Ok(files) => match (self.settings.open_storage)(&entry) {
                 Ok(Some(mut storage)) => self
                     .require_not_refused(&entry, &files, &mut *storage)
                     .and_then(|()| {
@@ -54,7 +51,7 @@ impl IntentLogKeeper {
             },
             Err(error) => Err(error.to_string()),
         };
-        replayed.map(|()| true).map_err(|why| self.not_served(path, why))
+        replayed.map(|()| true).map_err(|why| self.not_served(path, &why))
     }
 
     /// Whether what was set aside may be replayed: not if the file system went on without it, or was
@@ -65,14 +62,15 @@ impl IntentLogKeeper {
         files: &[AsidePath],
         storage: &mut dyn Recoverable,
     ) -> Result<(), String> {
-        let (directory, identity) = (&self.state_directory, &entry.identity);
+        let (directory, identity) = (self.state_files.directory(), &entry.identity);
         if refused::is_accepted(directory, identity) {
             return Ok(());
         }
         let noted = refused::why(directory, identity).map_err(|error| error.to_string())?;
-        let log = (&self.uuid, self.log.epoch(), self.log.last());
+        let uuid = self.state_files.uuid();
+        let log = (uuid, self.log.epoch(), self.log.last());
         let compared = Compared::new(log, entry, storage);
-        let why = compared.why_asides_are_refused(files, &self.uuid);
+        let why = compared.why_asides_are_refused(files, uuid);
         // What was noted may have been of another copy of the disk.
         let why = why.or(noted.filter(|_| !compared.is_as_known()));
         why.map_or(Ok(()), |why| Err(format!("{why}; {}", refused::choices(entry))))
@@ -81,30 +79,25 @@ impl IntentLogKeeper {
     /// A file system that is in use, and has failed, gets no further shares: what was set aside for
     /// it, or is to be, can only be replayed while nobody uses it.
     fn require_not_failed(&self, identity: Identity, path: &[u8]) -> Result<(), FsError> {
-        let has_failed =
-            self.has_faulty.load(Ordering::SeqCst) && self.faults.lock().has_identity(&identity);
-        let why = match aside::files_of(&self.state_directory, &identity) {
+        let has_failed = self.faulty.has_identity(&identity);
+        let why = match aside::files_of(self.state_files.directory(), &identity) {
             Ok(files) if files.is_empty() && !has_failed => return Ok(()),
             Ok(_) => {
                 "it has failed, and is in use: it is tried again, or take out its shares".into()
             }
             Err(error) => error.to_string(),
         };
-        Err(self.not_served(path, why))
+        Err(self.not_served(path, &why))
     }
 
     /// Tells why something is not served, once in a while: every client that wants it asks.
-    fn not_served(&self, path: &[u8], why: String) -> FsError {
-        let now = Instant::now();
-        let mut told = self.not_served.lock();
-        told.retain(|_, (_, moment)| now.duration_since(*moment) < TELL_AGAIN);
-        if told.get(path).is_none_or(|(known, _)| *known != why) {
+    fn not_served(&self, path: &[u8], why: &str) -> FsError {
+        if self.file_systems.is_refusal_news(path, why, Instant::now()) {
             tracing::error!(
                 "{}: not served: operations that were set aside for its file system cannot be \
                  replayed: {why}",
                 String::from_utf8_lossy(path)
             );
-            told.insert(path.to_vec(), (why, now));
         }
         FsError::TryLater
     }
@@ -125,16 +118,12 @@ impl ChangeLog for LogHandle {
     fn prepare(&self, identity: &FileSystemIdentity, path: &[u8]) -> Result<bool, FsError> {
         let keeper = &self.0;
         let identity = Identity { uuid: identity.uuid, kind: identity.kind };
-        let _one = keeper.registering.lock();
+        let _one = keeper.file_systems.registering();
         // It may be the same that was left just now, repaired.
         keeper.let_file_systems_go();
-        let has_failed_before = {
-            let faults = keeper.faults.lock();
-            if faults.has_identity(&identity) {
-                // Not all that it may have lost is set aside yet, and the log has the rest.
-                return Err(FsError::TryLater);
-            }
-            faults.has_come_back(&identity)
+        let Some(has_failed_before) = keeper.faulty.has_come_back(&identity) else {
+            // Not all that it may have lost is set aside yet, and the log has the rest.
+            return Err(FsError::TryLater);
         };
         Ok(keeper.replay_what_was_set_aside(identity, path)? || has_failed_before)
     }
@@ -148,22 +137,16 @@ impl ChangeLog for LogHandle {
     ) -> Result<Option<LoggedFileSystem>, FsError> {
         let keeper = &self.0;
         let identity = Identity { uuid: identity.uuid, kind: identity.kind };
-        let _one = keeper.registering.lock();
+        let _one = keeper.file_systems.registering();
         keeper.require_not_failed(identity, path)?;
-        {
-            // Not for long: the caller may hold what changes need that have passed the gate.
-            let deadline = Instant::now() + GATE_WAIT;
-            let mut gate = keeper.gate.lock();
-            while keeper.phase() == Phase::Closing {
-                if keeper.gate_opens.wait_until(&mut gate, deadline).timed_out() {
-                    return Err(FsError::TryLater);
-                }
-            }
+        // Not for long: the caller may hold what changes need that have passed the gate.
+        if !keeper.gate.wait_for(GATE_WAIT) {
+            return Err(FsError::TryLater);
         }
         // Also while it is off: it may come back.
         Ok(match keeper.log.register(identity, path) {
             Ok(index) => {
-                keeper.served.lock().join(index, mount, Arc::clone(&sync));
+                keeper.file_systems.join(index, mount, Arc::clone(&sync));
                 keeper.begin_marks(index, &*sync);
                 keeper.write_superblocks_if_due();
                 Some(LoggedFileSystem(index))
@@ -181,8 +164,8 @@ impl ChangeLog for LogHandle {
     }
 
     fn leave(&self, file_system: LoggedFileSystem, mount: u64) {
-        if self.0.served.lock().leave(file_system.0, mount) {
-            self.0.want_checkpoint();
+        if self.0.file_systems.leave(file_system.0, mount) {
+            self.0.requests.want();
         }
     }
 
@@ -193,11 +176,10 @@ impl ChangeLog for LogHandle {
     ) -> Result<Option<Box<dyn LogPlace>>, FsError> {
         let keeper = &self.0;
         loop {
-            if keeper.has_faulty.load(Ordering::SeqCst) && keeper.faults.lock().has(file_system.0) {
+            if keeper.faulty.holds_up(file_system.0) {
                 return Err(FsError::TryLater);
             }
-            keeper.passed.fetch_add(1, Ordering::SeqCst);
-            let phase = keeper.phase();
+            let phase = keeper.gate.pass();
             if phase == Phase::On {
                 match keeper.log.admit(change_bytes + BEHIND_CHANGE_BYTES_MAX) {
                     Ok(admission) => {
@@ -215,14 +197,13 @@ impl ChangeLog for LogHandle {
                         return Ok(Some(Box::new(Pass(Arc::clone(keeper)))));
                     }
                     Err(refused) => {
-                        keeper.passed.fetch_sub(1, Ordering::SeqCst);
+                        keeper.gate.leave();
                         let _waiting = RoomWait::begin();
                         if matches!(refused, Refused::Full { .. }) {
-                            keeper.want_checkpoint();
+                            keeper.requests.want();
                             // The caller may have filled records that nobody was told of.
-                            keeper.rouse();
-                            let mut space = keeper.space.lock();
-                            keeper.space_grew.wait_for(&mut space, FULL_WAIT);
+                            keeper.wakeup.rouse();
+                            keeper.requests.wait_for_room(FULL_WAIT);
                         } else {
                             // Soon the gate is closed, or nothing is logged any more.
                             std::thread::sleep(DRAIN_POLL);
@@ -234,21 +215,17 @@ impl ChangeLog for LogHandle {
             if phase == Phase::Off {
                 return Ok(Some(Box::new(Pass(Arc::clone(keeper)))));
             }
-            keeper.passed.fetch_sub(1, Ordering::SeqCst);
-            keeper.rouse();
+            keeper.gate.leave();
+            keeper.wakeup.rouse();
             let _waiting = RoomWait::begin();
-            let mut gate = keeper.gate.lock();
-            while keeper.phase() == Phase::Closing {
-                if keeper.switch.is_stuck() {
-                    return Err(FsError::TryLater);
-                }
-                keeper.gate_opens.wait_for(&mut gate, GATE_WAIT);
+            if !keeper.gate.wait_unless(|| keeper.switch.is_stuck()) {
+                return Err(FsError::TryLater);
             }
         }
     }
 
     fn takes_write(&self, bytes: usize, is_stable: bool) -> bool {
-        let options = &self.0.options;
+        let options = &self.0.settings.options;
         let max = if is_stable {
             options.stable_write_bytes_max
         } else {
@@ -266,30 +243,28 @@ impl ChangeLog for LogHandle {
     }
 
     fn fault(&self, file_system: LoggedFileSystem) -> Option<String> {
-        let keeper = &self.0;
-        let is_any = keeper.has_faulty.load(Ordering::SeqCst);
-        let why = is_any.then(|| keeper.faults.lock().why(file_system.0)).flatten()?;
+        let faulty = &self.0.faulty;
+        let why = faulty.has_any().then(|| faulty.why(file_system.0)).flatten()?;
         Some(format!("its disk cannot be flushed: {why}; changes wait until it is well again"))
     }
 
     fn has_failed(&self, identity: &FileSystemIdentity) -> bool {
-        let keeper = &self.0;
         let identity = Identity { uuid: identity.uuid, kind: identity.kind };
-        keeper.has_faulty.load(Ordering::SeqCst) && keeper.faults.lock().has_identity(&identity)
+        self.0.faulty.has_identity(&identity)
     }
 
     fn note_loss(&self) {
-        self.0.note_loss();
+        self.0.running.note_loss();
     }
 
     fn begun_calls(&self) -> Option<&dyn BegunCalls> {
-        let rings = self.0.begun.as_ref().filter(|_| self.0.phase() == Phase::On)?;
+        let rings = self.0.state_files.begun().filter(|_| self.0.phase() == Phase::On)?;
         Some(rings)
     }
 
     fn note(&self, place: Box<dyn LogPlace>, change: &Change<'_>) -> Result<(), FsError> {
         let lsn = change.put(place, 0).fill(|_| {});
-        self.0.rouse();
+        self.0.wakeup.rouse();
         self.0.wait_stable(lsn);
         Ok(())
     }
@@ -319,7 +294,7 @@ impl LogRecord for Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.0.passed.fetch_sub(1, Ordering::SeqCst);
+        self.0.gate.leave();
     }
 }
 
@@ -359,8 +334,7 @@ impl Place {
 
 impl LogPlace for Place {
     fn note_under_way(&mut self, file_system: &FileSystemIdentity, under_way: &AttributesUnderWay) {
-        let file = self.keeper.under_way.as_ref();
-        self.noted = file.and_then(|file| file.note(file_system, under_way));
+        self.noted = self.keeper.state_files.noted().note(file_system, under_way);
     }
 
     fn take(&mut self) {
@@ -388,18 +362,17 @@ impl LogRecord for Place {
         match std::mem::replace(&mut self.state, PlaceState::Done) {
             PlaceState::Taken(lsn) => {
                 if let Some(noted) = self.noted.take() {
-                    self.keeper.noted.lock().push((lsn, noted));
-                    self.keeper.has_noted.store(true, Ordering::SeqCst);
+                    self.keeper.state_files.noted().keep(lsn, noted);
                 }
                 let is_new = self.keeper.log.complete_with(lsn, record, behind);
-                self.keeper.passed.fetch_sub(1, Ordering::SeqCst);
+                self.keeper.gate.leave();
                 // A committer is woken when the call is parked, with others of its batch.
                 if is_new {
-                    self.keeper.has_work.store(true, Ordering::SeqCst);
+                    self.keeper.wakeup.note_work();
                 }
                 let usage_is_high = self.keeper.is_filling(lsn);
                 if usage_is_high {
-                    self.keeper.want_checkpoint();
+                    self.keeper.requests.want();
                 }
                 lsn.0
             }
@@ -422,7 +395,7 @@ impl Drop for Place {
             }
             PlaceState::Done => return,
         }
-        self.keeper.passed.fetch_sub(1, Ordering::SeqCst);
+        self.keeper.gate.leave();
     }
 }
 
@@ -436,6 +409,6 @@ impl IntentLogKeeper {
             return false;
         }
         let (used, all) = self.log.fill();
-        used * 100 > all * self.options.checkpoint_fill_percent
+        used * 100 > all * self.settings.options.checkpoint_fill_percent
     }
 }

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
 
 use steadfast_intent_log::{Counters, Histogram, Lsn, Usage};
 
@@ -12,24 +10,9 @@ use crate::device::{DeviceWrites, writes_of};
 use crate::listing::shown;
 use crate::replies::RepliesKept;
 
-use super::switch::Left;
+use super::left::Left;
+use super::requests::LastCheckpoint;
 use super::{IntentLogKeeper, Phase};
-
-/// When the last checkpoint ended, and how long it took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastCheckpoint {
-    /// Since 1970.
-    pub ended: Duration,
-    /// From its begin to its end.
-    pub took: Duration,
-}
-
-impl LastCheckpoint {
-    pub(super) fn ended_now(begun: Instant) -> Self {
-        let ended = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { ended, took: begun.elapsed() }
-    }
-}
 
 /// What the log has of one file system.
 #[derive(Clone, Debug)]
@@ -99,11 +82,8 @@ impl IntentLogKeeper {
             write_total_ns,
             ..
         } = self.log.usage();
-        let (checkpoints, last_checkpoint) = {
-            let checkpointing = self.checkpointing.lock();
-            (checkpointing.count, checkpointing.last)
-        };
-        let served = self.served.lock().indices();
+        let (checkpoints, last_checkpoint) = self.requests.done();
+        let served = self.file_systems.indices();
         let file_systems = file_systems
             .iter()
             .filter(|usage| served.contains(&usage.entry.index) || usage.first_live.is_some());
@@ -121,17 +101,17 @@ impl IntentLogKeeper {
                     path: shown(&usage.entry),
                     records: usage.live_records,
                     bytes: usage.live_bytes,
-                    fault: self.faults.lock().why(usage.entry.index),
+                    fault: self.faulty.why(usage.entry.index),
                     device: writes_of(path_of(&usage.entry.path)),
                 })
                 .collect(),
-            parked: self.parked.lock().len(),
+            parked: self.waiting.parked(),
             checkpoints,
             last_checkpoint,
             counters,
             write_ns,
             write_total_ns,
-            replies: self.replies.kept(),
+            replies: self.state_files.replies().kept(),
         }
     }
 
@@ -140,7 +120,7 @@ impl IntentLogKeeper {
     /// # Errors
     /// The state directory's.
     pub fn set_aside_files(&self) -> io::Result<Vec<SetAside>> {
-        aside::all(&self.state_directory)
+        aside::all(self.state_files.directory())
     }
 
     /// Whether it was switched off, and all that it held is on the file systems.
@@ -151,11 +131,6 @@ impl IntentLogKeeper {
     /// Whether it was not needed yet, so that there is no file.
     pub fn is_unmade(&self) -> bool {
         self.switch.is_unmade()
-    }
-
-    /// Whether the server is about to end.
-    pub(super) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::SeqCst)
     }
 }
 

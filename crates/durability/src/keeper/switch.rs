@@ -14,19 +14,16 @@
 //! A crash anywhere before the gate opens finds nothing to replay. After it, the log has all
 //! changes since, and the file systems all before, by which replay goes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 use steadfast_intent_log::{
     BLOCK_BYTES, Block, Medium, MediumError, WriteSuperblockError, format, inspect,
 };
 use steadfast_vfs::FsError;
 
-use crate::known::note_known;
 use crate::listing::shown;
 
-use super::{DRAIN_POLL, IntentLogKeeper, Phase, RELAPSE, RETRY_MAX};
+use super::left::Left;
+use super::superblocks::Writing;
+use super::{DRAIN_POLL, IntentLogKeeper, Phase};
 
 /// Pieces of the ring that are written and read before a device that has failed is trusted again,
 /// and blocks of each.
@@ -34,20 +31,6 @@ const TRIAL_PIECES: u64 = 64;
 const TRIAL_BLOCKS: usize = 16;
 /// A log that is to be closed and has nothing in it says so at one of so many attempts.
 const CLOSE_ATTEMPTS: usize = 3;
-
-/// Why changes are not logged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// The administrator switched the log off.
-    ByAdministrator,
-    /// It could not be written, and all file systems were flushed.
-    Failed(String),
-    /// It could not be written, and neither could a file system: changes wait.
-    Stuck(String),
-    /// No file system was served whose changes can be logged: there is no log yet. It is made and
-    /// used as soon as there is one.
-    Unmade,
-}
 
 /// Why the log was not switched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,121 +111,17 @@ pub struct Flushed {
     pub faulty: Vec<(String, String)>,
 }
 
-#[derive(Debug, Default)]
-struct Retry {
-    /// When the device is to be tried.
-    next: Option<Instant>,
-    interval: Duration,
-    came_back: Option<Instant>,
-    /// What was wrong at the last trial, to be told once.
-    told: Option<String>,
-}
-
-/// Why the log is not on, and who switches it.
-#[derive(Debug, Default)]
-pub(super) struct Switch {
-    /// Held by who switches it, by command or by closing.
-    pub(super) switching: Mutex<()>,
-    left: Mutex<Option<Left>>,
-    retry: Mutex<Retry>,
-    /// Whether there is no log yet.
-    is_unmade: AtomicBool,
-    /// A flush failed while the log was off. The kernel tells of lost data once, so another one
-    /// would prove nothing.
-    not_flushed: Mutex<Option<String>>,
-}
-
-impl Switch {
-    pub(super) fn left(&self) -> Option<Left> {
-        self.left.lock().clone()
-    }
-
-    pub(super) fn note_stuck(&self, why: &str) {
-        *self.left.lock() = Some(Left::Stuck(why.to_owned()));
-    }
-
-    /// The log was left as it failed. It is tried again after `interval`, or later if it was tried
-    /// in vain before.
-    pub(super) fn note_left(&self, why: &str, interval: Duration) {
-        *self.left.lock() = Some(Left::Failed(why.to_owned()));
-        let mut retry = self.retry.lock();
-        let is_relapse = retry.came_back.is_some_and(|moment| moment.elapsed() < RELAPSE);
-        retry.interval =
-            if is_relapse { (2 * retry.interval).min(RETRY_MAX).max(interval) } else { interval };
-        retry.next = Some(Instant::now() + retry.interval);
-        retry.told = None;
-    }
-
-    /// There is no log yet. Once one is wanted, making it is tried every so often.
-    pub(super) fn note_unmade(&self, interval: Duration) {
-        self.is_unmade.store(true, Ordering::SeqCst);
-        *self.left.lock() = Some(Left::Unmade);
-        self.retry.lock().interval = interval;
-    }
-
-    /// There is a log, though it is not on yet.
-    pub(super) fn note_made(&self) {
-        self.is_unmade.store(false, Ordering::SeqCst);
-    }
-
-    /// Whether it is to be made when one is wanted. The first who wants it has it tried at once.
-    pub(super) fn is_wanted_first(&self) -> bool {
-        if !self.is_unmade() || !matches!(*self.left.lock(), Some(Left::Unmade)) {
-            return false;
-        }
-        let mut retry = self.retry.lock();
-        let is_first = retry.next.is_none();
-        retry.next.get_or_insert_with(Instant::now);
-        is_first
-    }
-
-    /// Whether there is no log yet; also once the administrator has switched it off.
-    pub(super) fn is_unmade(&self) -> bool {
-        self.is_unmade.load(Ordering::SeqCst)
-    }
-
-    /// Whether everything could be flushed while the log was off.
-    pub(super) fn is_all_flushed(&self) -> bool {
-        self.not_flushed.lock().is_none()
-    }
-
-    /// Whether changes wait for a repair and another start.
-    pub(super) fn is_stuck(&self) -> bool {
-        matches!(*self.left.lock(), Some(Left::Stuck(_)))
-    }
-
-    /// When a device that failed is to be tried.
-    pub(super) fn next_trial(&self) -> Option<Instant> {
-        let is_tried = matches!(*self.left.lock(), Some(Left::Failed(_) | Left::Unmade));
-        if is_tried { self.retry.lock().next } else { None }
-    }
-
-    /// Whether a device that failed is to be tried now.
-    pub(super) fn is_due(&self) -> bool {
-        matches!(*self.left.lock(), Some(Left::Failed(_) | Left::Unmade))
-            && self.retry.lock().next.is_some_and(|next| Instant::now() >= next)
-    }
-}
-
 impl IntentLogKeeper {
     /// Lets changes pass again.
     pub(super) fn open_gate(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::SeqCst);
-        drop(self.gate.lock());
-        self.gate_opens.notify_all();
-        drop(self.stable_lock.lock());
-        self.stable_grew.notify_all();
+        self.gate.open(phase);
+        self.waiting.note_grown();
         // Replies may wait that nothing else sends.
         self.note_complete();
     }
 
     fn close_gate(&self, from: Phase) -> Result<(), SwitchError> {
-        let _gate = self.gate.lock();
-        if self.phase() != from {
-            return Err(SwitchError::Changed);
-        }
-        self.phase.store(Phase::Closing as u8, Ordering::SeqCst);
-        Ok(())
+        if self.gate.close(from) { Ok(()) } else { Err(SwitchError::Changed) }
     }
 
     /// Makes all file systems stable, with everything in the log and everything that never was.
@@ -253,10 +132,10 @@ impl IntentLogKeeper {
         }
         let mut flushed = Flushed::default();
         for (index, path) in self.paths_served() {
-            let known = self.faults.lock().why(index);
+            let known = self.faulty.why(index);
             let failed = known.or_else(|| {
-                let sync = self.served.lock().sync_of(index);
-                let _flushing = self.flushing.lock();
+                let sync = self.file_systems.sync_of(index);
+                let _flushing = self.file_systems.flushing();
                 let error = sync.and_then(|sync| sync.sync().err())?;
                 // The log may have been left or entered meanwhile: what it has must stay in it.
                 if self.phase() == Phase::Off {
@@ -283,7 +162,7 @@ impl IntentLogKeeper {
 
     /// File systems that are served, with a directory of each.
     fn paths_served(&self) -> Vec<(u32, String)> {
-        let served = self.served.lock().indices();
+        let served = self.file_systems.indices();
         let usage = self.log.usage().file_systems;
         let served = usage.iter().filter(|usage| served.contains(&usage.entry.index));
         served.map(|usage| (usage.entry.index, shown(&usage.entry))).collect()
@@ -294,11 +173,11 @@ impl IntentLogKeeper {
     /// # Errors
     /// Why it stays on, or what happened instead.
     pub fn disable(&self) -> Result<(), SwitchError> {
-        let _switching = self.switch.switching.lock();
+        let _switching = self.switch.switching();
         match self.phase() {
             Phase::On => {}
             Phase::Off if self.switch.left() == Some(Left::Unmade) => {
-                *self.switch.left.lock() = Some(Left::ByAdministrator);
+                self.switch.note_by_administrator();
                 tracing::warn!("no intent log is made, until it is switched on or the next start");
                 return Ok(());
             }
@@ -314,7 +193,7 @@ impl IntentLogKeeper {
         let left = self.leave_well();
         match &left {
             Ok(()) => {
-                *self.switch.left.lock() = Some(Left::ByAdministrator);
+                self.switch.note_by_administrator();
                 self.open_gate(Phase::Off);
                 tracing::warn!(
                     "the intent log is off, and empty. Each change is flushed before its reply, until \
@@ -338,7 +217,7 @@ impl IntentLogKeeper {
         if !self.drain() || !self.wait_written() {
             return Err(SwitchError::Stopping);
         }
-        if !self.log.has_failed() && self.superblock_fault.lock().is_none() {
+        if !self.log.has_failed() && !self.superblocks.has_fault() {
             self.checkpoint();
             self.refuse_faulty()?;
             if let Err((entry, error)) = self.mark_all_flushed() {
@@ -346,10 +225,10 @@ impl IntentLogKeeper {
                 self.refuse_faulty()?;
             }
             // The server goes on telling its verifier, and may crash.
-            self.log.set_write_verifier(self.untold_write_verifier);
+            self.log.set_write_verifier(self.settings.untold_write_verifier);
             match self.close_log() {
                 Ok(true) => {
-                    if let Err(error) = note_known(&self.state_directory, &self.uuid, false) {
+                    if let Err(error) = self.state_files.note_closed() {
                         tracing::warn!(
                             "the state directory cannot be written: {error}. The intent log is empty and \
                              closed; that is only not noted there, and no change is lost"
@@ -359,13 +238,13 @@ impl IntentLogKeeper {
                 }
                 Ok(false) => return Err(SwitchError::Changed),
                 Err(error) => {
-                    *self.superblock_fault.lock() = Some(format!("cannot be written: {error}"));
+                    self.superblocks.note_fault(format!("cannot be written: {error}"));
                 }
             }
         }
         // Its device has failed meanwhile.
         self.log.failed();
-        let why = self.superblock_fault.lock().take();
+        let why = self.superblocks.take_fault();
         let why = why.unwrap_or_else(|| "cannot be written".to_owned());
         tracing::error!("the intent log {why}: flushing all file systems");
         if self.flush_and_give_up(&why) {
@@ -379,10 +258,9 @@ impl IntentLogKeeper {
         for _ in 0..CLOSE_ATTEMPTS {
             // A checkpoint that began before may just keep replies for some more time. The store
             // has them.
-            let _told = self.replies.flush();
+            let _told = self.state_files.replies().flush();
             self.log.retain(None);
-            let _one = self.superblocks.lock();
-            if self.log.write_superblocks(&*self.medium, true)? {
+            if self.superblocks.lock(&self.log, &self.medium).close()? {
                 return Ok(true);
             }
         }
@@ -393,9 +271,9 @@ impl IntentLogKeeper {
     fn wait_written(&self) -> bool {
         while self.log.stable() < self.log.last()
             && !self.log.has_failed()
-            && self.superblock_fault.lock().is_none()
+            && !self.superblocks.has_fault()
         {
-            if self.is_stopping() {
+            if self.wakeup.is_stopping() {
                 return false;
             }
             // A file system that was let go just before may have left them due.
@@ -408,7 +286,7 @@ impl IntentLogKeeper {
     }
 
     fn refuse_faulty(&self) -> Result<(), SwitchError> {
-        let Some((index, why)) = self.faults.lock().first() else { return Ok(()) };
+        let Some((index, why)) = self.faulty.first() else { return Ok(()) };
         Err(SwitchError::Faulty { path: self.path_served(index), why })
     }
 
@@ -424,7 +302,7 @@ impl IntentLogKeeper {
     fn why_closing(&self) -> SwitchError {
         match self.switch.left() {
             Some(Left::Stuck(why)) => SwitchError::Stuck(why),
-            _ if self.is_closing() => SwitchError::Stopping,
+            _ if self.running.is_closing() => SwitchError::Stopping,
             _ => SwitchError::Changed,
         }
     }
@@ -434,9 +312,9 @@ impl IntentLogKeeper {
     /// # Errors
     /// Why it stays off.
     pub fn enable(&self) -> Result<(), SwitchError> {
-        let _switching = self.switch.switching.lock();
-        if self.phase() == Phase::Off && self.is_unmade() && self.served.lock().is_empty() {
-            *self.switch.left.lock() = Some(Left::Unmade);
+        let _switching = self.switch.switching();
+        if self.phase() == Phase::Off && self.is_unmade() && self.file_systems.is_empty() {
+            self.switch.note_unneeded();
             return Err(SwitchError::Unneeded);
         }
         self.come_back()
@@ -449,11 +327,10 @@ impl IntentLogKeeper {
             Phase::On => return Err(SwitchError::IsOn),
             Phase::Closing => return Err(self.why_closing()),
         }
-        if self.is_closing() {
+        if self.running.is_closing() {
             return Err(SwitchError::Stopping);
         }
-        let not_flushed = self.switch.not_flushed.lock().clone();
-        if let Some(why) = not_flushed {
+        if let Some(why) = self.switch.not_flushed() {
             return Err(SwitchError::NotFlushed(why));
         }
         let was_unmade = self.is_unmade();
@@ -472,7 +349,7 @@ impl IntentLogKeeper {
             self.open_gate(Phase::Off);
             return begun;
         }
-        *self.switch.left.lock() = None;
+        self.switch.note_on();
         self.open_gate(Phase::On);
         self.write_superblocks_if_due();
         if was_unmade {
@@ -480,7 +357,7 @@ impl IntentLogKeeper {
         }
         // A committer that was late may have told of a failure of before.
         if self.log.has_failed() {
-            *self.superblock_fault.lock() = Some("has failed again".to_owned());
+            self.superblocks.note_fault("has failed again".to_owned());
             self.note_complete();
         }
         tracing::info!("the intent log is on: changes are logged from here on");
@@ -493,41 +370,43 @@ impl IntentLogKeeper {
             return Err(SwitchError::Stopping);
         }
         self.flush_unlogged()?;
-        let _one = self.superblocks.lock();
-        self.superblock_fault.lock().take();
-        let renewed = note_known(&self.state_directory, &self.uuid, true)
+        let writing = self.superblocks.lock(&self.log, &self.medium);
+        self.superblocks.take_fault();
+        let renewed = self
+            .state_files
+            .note_open()
             .map_err(|error| SwitchError::StateDirectory(error.to_string()))
             .and_then(|()| {
                 self.log.renew().map_err(|error| self.device_fault(&error))?;
                 self.log.retain(Some(self.log.last().next()));
-                let written = self.log.write_superblocks(&*self.medium, false);
-                written.map(|_| ()).map_err(|error| self.device_fault(&error))
+                let written = writing.write();
+                written.map_err(|error| self.device_fault(&error))
             });
         if renewed.is_err() {
-            self.leave_again();
+            self.leave_again(&writing);
         }
         renewed
     }
 
     /// A new epoch was perhaps begun, and nothing was written in it.
-    fn leave_again(&self) {
+    fn leave_again(&self, writing: &Writing<'_>) {
         self.log.failed();
-        self.log.set_write_verifier(self.untold_write_verifier);
-        let is_marked = self.log.give_up(&*self.medium).is_ok();
+        self.log.set_write_verifier(self.settings.untold_write_verifier);
+        let is_marked = writing.give_up().is_ok();
         // The epochs before are noted already; the new one has no record, and never will: another
         // attempt begins yet another one. So nothing depends on this.
         if !is_marked && let Err(error) = self.note_given_up() {
             tracing::debug!("cannot note that the intent log was given up: {error}");
         }
-        if let Err(error) = note_known(&self.state_directory, &self.uuid, false) {
+        if let Err(error) = self.state_files.note_closed() {
             tracing::warn!("cannot note that the intent log is closed: {error}");
         }
     }
 
     /// Flushes what may have been changed without the log.
     fn flush_unlogged(&self) -> Result<(), SwitchError> {
-        let _flushing = self.flushing.lock();
-        let syncs = self.served.lock().syncs();
+        let _flushing = self.file_systems.flushing();
+        let syncs = self.file_systems.syncs();
         match syncs.iter().find_map(|one| one.sync().err()) {
             None => Ok(()),
             Some(error) => {
@@ -540,8 +419,8 @@ impl IntentLogKeeper {
     /// A file system could not be flushed while the log was off: clients send again what they have
     /// not committed.
     fn note_not_flushed(&self, error: FsError) {
-        self.note_loss();
-        *self.switch.not_flushed.lock() = Some(error.to_string());
+        self.running.note_loss();
+        self.switch.note_not_flushed(error.to_string());
     }
 
     fn device_fault(&self, why: &dyn std::fmt::Display) -> SwitchError {
@@ -588,22 +467,16 @@ impl IntentLogKeeper {
     /// After the device has failed: tries, every so often, whether it is well again.
     pub(super) fn come_back_if_well(&self) {
         // Who holds this may wait for the thread that calls.
-        let Some(_switching) = self.switch.switching.try_lock() else { return };
+        let Some(_switching) = self.switch.try_switching() else { return };
         if !self.switch.is_due() {
             return;
         }
         match self.come_back() {
-            Ok(()) => self.switch.retry.lock().came_back = Some(Instant::now()),
+            Ok(()) => self.switch.note_came_back(),
             Err(error) => {
-                let mut retry = self.switch.retry.lock();
-                retry.next = Some(Instant::now() + retry.interval);
-                let text = error.to_string();
-                if retry.told.as_ref() != Some(&text) {
-                    tracing::warn!(
-                        "{text}; it is tried again every {} s",
-                        retry.interval.as_secs()
-                    );
-                    retry.told = Some(text);
+                let why = error.to_string();
+                if let Some(interval) = self.switch.note_in_vain(&why) {
+                    tracing::warn!("{why}; it is tried again every {} s", interval.as_secs());
                 }
             }
         }

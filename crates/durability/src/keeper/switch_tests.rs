@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use steadfast_intent_log::Batch;
 use steadfast_recovery::{ChangeLog, FileSystemIdentity};
 use steadfast_vfs::{FileSystemSync, FsError};
 
@@ -74,6 +75,14 @@ pub(crate) fn join(
     let sync = Arc::clone(&disk) as Arc<dyn FileSystemSync>;
     let file_system = log.register(&identity, b"/srv", 1, sync).expect("served").expect("logged");
     (log, disk, file_system)
+}
+
+/// Writes all complete records, as a committer does.
+pub(crate) fn write_all(keeper: &IntentLogKeeper) {
+    let mut batch = Batch::default();
+    assert!(keeper.log.take_batch(&mut batch));
+    batch.write_to(&*keeper.medium).expect("written");
+    keeper.log.written(&batch);
 }
 
 fn wait_for(what: impl Fn() -> bool) {

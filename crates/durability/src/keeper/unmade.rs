@@ -7,15 +7,13 @@
 
 use steadfast_intent_log::format;
 
-use crate::probe::time_superblocks;
-
 use super::switch::SwitchError;
 use super::{IntentLogKeeper, Phase};
 
 impl IntentLogKeeper {
     /// There is no file yet: changes are flushed until there is one.
     pub(crate) fn begin_unmade(&self) {
-        self.switch.note_unmade(self.options.device_retry_interval);
+        self.switch.note_unmade(self.settings.options.device_retry_interval);
         self.open_gate(Phase::Off);
     }
 
@@ -28,7 +26,7 @@ impl IntentLogKeeper {
                 self.medium.path().display(),
                 self.log.fill().1 >> 20
             );
-            self.want_checkpoint();
+            self.requests.want();
         }
     }
 
@@ -43,7 +41,12 @@ impl IntentLogKeeper {
         }
         self.medium.make().map_err(|error| failed(&error))?;
         let host = self.log.host();
-        if let Err(error) = format(&*self.medium, self.uuid, host, self.untold_write_verifier) {
+        if let Err(error) = format(
+            &*self.medium,
+            *self.state_files.uuid(),
+            host,
+            self.settings.untold_write_verifier,
+        ) {
             // The next attempt makes it anew.
             let _ = std::fs::remove_file(self.medium.path());
             return Err(failed(&error));
@@ -54,9 +57,9 @@ impl IntentLogKeeper {
 
     /// Tells how fast its device is, as every start does.
     pub(super) fn time_device(&self) {
-        let _one = self.superblocks.lock();
-        if let Err(error) = time_superblocks(&self.log, &self.medium) {
-            *self.superblock_fault.lock() = Some(format!("cannot be written: {error}"));
+        let writing = self.superblocks.lock(&self.log, &self.medium);
+        if let Err(error) = writing.time() {
+            self.superblocks.note_fault(format!("cannot be written: {error}"));
             self.note_complete();
         }
     }

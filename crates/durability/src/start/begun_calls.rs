@@ -20,6 +20,36 @@ fn is_older(one: &Time, newest: &Time) -> bool {
     newest.seconds.saturating_sub(one.seconds) > REPLIES_STAY.as_secs() as i64
 }
 
+/// What came of calls that had begun.
+#[derive(Default)]
+struct Made {
+    /// Replies to those that were done, and of which file system they tell.
+    replies: Vec<(Identity, Vec<u8>)>,
+    /// File systems of COMPOUNDs, of which more may be known to have been done than their marks tell.
+    compounds: Vec<Identity>,
+    /// How many were not done, or it cannot be told.
+    others: usize,
+}
+
+impl Made {
+    /// Makes stable what the replies tell, and drops those of which that cannot be done.
+    fn keep_stable(&mut self, storages: &mut Storages) {
+        for (entry, storage) in storages.iter_mut() {
+            let is_told = self.replies.iter().any(|(identity, _)| *identity == entry.identity);
+            if (is_told || self.compounds.contains(&entry.identity))
+                && let Err(why) = storage.make_stable()
+            {
+                tracing::warn!(
+                    "{}: calls that were done when the server was killed are executed again if they are \
+                     sent again: {why}",
+                    shown(entry)
+                );
+                self.replies.retain(|(identity, _)| *identity != entry.identity);
+            }
+        }
+    }
+}
+
 impl StartIntentLog {
     /// Makes the replies to calls that a killed server had done, of which `known` has none. What they
     /// tell is stable then.
@@ -43,56 +73,53 @@ impl StartIntentLog {
         // A COMPOUND of which an operation is known may have been killed again in a later one.
         let known: HashSet<&[u8]> = known.filter_map(kept_as).collect();
         let lacks = |name: &[u8]| !known.contains(name) && !known.contains(call_of_mark(name));
+        calls.retain(|call| {
+            let FileSystemIdentity { uuid, kind } = call.file_system;
+            lacks(call.call.key)
+                && !is_older(&call.at, &newest)
+                && !not_replayed.contains(&Identity { uuid, kind })
+        });
+        let mut made = self.make_replies(&calls, file_systems, storages);
+        made.keep_stable(storages);
+        if !made.replies.is_empty() || made.others > 0 {
+            tracing::info!(
+                "the server was killed with calls in flight: {} were done and get their replies if they \
+                 are sent again, {} were not, or it cannot be told",
+                made.replies.len(),
+                made.others
+            );
+        }
+        made.replies.into_iter().map(|(_, behind)| behind).collect()
+    }
+
+    /// Looks on the file systems whether calls were done, and makes the replies to those that were.
+    fn make_replies(
+        &self,
+        calls: &[BegunCall<'_>],
+        file_systems: &[FileSystemEntry],
+        storages: &mut Storages,
+    ) -> Made {
         let maker = BegunReplies::new(&self.handle_key);
-        let mut made: Vec<(Identity, Vec<u8>)> = Vec::new();
-        // Of COMPOUNDs more may be known to have been done than their marks tell.
-        let mut compounds = Vec::new();
-        let mut others = 0;
-        for call in &calls {
+        let mut made = Made::default();
+        for call in calls {
             let FileSystemIdentity { uuid, kind } = call.file_system;
             let identity = Identity { uuid, kind };
-            if !lacks(call.call.key)
-                || is_older(&call.at, &newest)
-                || not_replayed.contains(&identity)
-            {
-                continue;
-            }
             let Some(storage) = self.storage_of(identity, file_systems, storages) else { continue };
             if call_of_mark(call.call.key) != call.call.key {
-                compounds.push(identity);
+                made.compounds.push(identity);
             }
             match maker.reply(call, || outcome_of(storage, call)) {
-                Ok(Some(behind)) => made.push((identity, behind)),
-                Ok(None) => others += 1,
+                Ok(Some(behind)) => made.replies.push((identity, behind)),
+                Ok(None) => made.others += 1,
                 Err(error) => {
-                    others += 1;
+                    made.others += 1;
                     tracing::debug!(
                         "a call had begun, and its objects cannot be looked at: {error}"
                     );
                 }
             }
         }
-        for (entry, storage) in storages.iter_mut() {
-            let is_told = made.iter().any(|(identity, _)| *identity == entry.identity);
-            if (is_told || compounds.contains(&entry.identity))
-                && let Err(why) = storage.make_stable()
-            {
-                tracing::warn!(
-                    "{}: calls that were done when the server was killed are executed again if they are \
-                     sent again: {why}",
-                    shown(entry)
-                );
-                made.retain(|(identity, _)| *identity != entry.identity);
-            }
-        }
-        if !made.is_empty() || others > 0 {
-            tracing::info!(
-                "the server was killed with calls in flight: {} were done and get their replies if they \
-                 are sent again, {others} were not, or it cannot be told",
-                made.len()
-            );
-        }
-        made.into_iter().map(|(_, behind)| behind).collect()
+        made
     }
 
     /// What is known of sessions, if a call of one is among these.

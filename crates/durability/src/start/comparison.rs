@@ -90,6 +90,28 @@ impl Comparison {
         ours.map(|mark| mark.epoch).max().unwrap_or(0)
     }
 
+    /// Leaves out records that are known to be on their disks.
+    fn leave_out_what_is_flushed(
+        &self,
+        medium: &FileMedium,
+        superblock: &mut Superblock,
+        surveyed: &mut Survey,
+    ) {
+        let mut is_less = false;
+        for one in &self.all {
+            let entry = superblock.file_systems.iter_mut().find(|it| it.index == one.entry.index);
+            if let (Fate::Replay(flushed), Some(entry)) = (one.fate, entry)
+                && flushed > entry.tail
+            {
+                entry.tail = flushed;
+                is_less |= surveyed.live.contains_key(&entry.index);
+            }
+        }
+        if is_less {
+            *surveyed = survey(medium, superblock);
+        }
+    }
+
     /// Of file systems that are served though something is odd about them: there was nothing to replay.
     pub(super) fn tell_of_what_is_served(&self) {
         for one in &self.all {
@@ -177,19 +199,7 @@ impl StartIntentLog {
             }
             comparison.all.push(compared);
         }
-        let mut is_less = false;
-        for one in &comparison.all {
-            let entry = superblock.file_systems.iter_mut().find(|it| it.index == one.entry.index);
-            if let (Fate::Replay(flushed), Some(entry)) = (one.fate, entry)
-                && flushed > entry.tail
-            {
-                entry.tail = flushed;
-                is_less |= surveyed.live.contains_key(&entry.index);
-            }
-        }
-        if is_less {
-            *surveyed = survey(medium, superblock);
-        }
+        comparison.leave_out_what_is_flushed(medium, superblock, surveyed);
         Ok(comparison)
     }
 

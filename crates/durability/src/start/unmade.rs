@@ -19,14 +19,10 @@ impl StartIntentLog {
     /// # Errors
     /// When a log of this size cannot be, or the state directory cannot be written.
     pub fn start_unmade(self) -> Result<StartedIntentLog, StartIntentLogError> {
-        let failed = |error: &dyn std::fmt::Display| StartIntentLogError::Write {
-            path: self.path.clone(),
-            why: error.to_string(),
-        };
         let verifier = self.untold_write_verifier;
         let superblock = new_superblock(self.file_bytes, self.new_uuid, self.host, verifier)
-            .map_err(|error| failed(&error))?;
-        let log = IntentLog::unformatted(&superblock).map_err(|error| failed(&error))?;
+            .map_err(|error| self.write_error(&error))?;
+        let log = IntentLog::unformatted(&superblock).map_err(|error| self.write_error(&error))?;
         let under_way = UnderWayFile::create(&self.state_directory)
             .map_err(StartIntentLogError::StateDirectory)?;
         let begun = BegunRings::create(&self.state_directory)
