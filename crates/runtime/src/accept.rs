@@ -131,11 +131,9 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
         slot.connection.close();
         let stash_bytes = slot.framing.stash_bytes();
         pool.shared.waiting.stash_bytes.fetch_sub(stash_bytes, Ordering::Relaxed);
-        let put_off = core.put_off.take_of(token);
         let suspended = core.suspended.take_of(token);
-        let put_off = put_off.iter().map(|call| &call.batch);
         let suspended = suspended.iter().map(|call| &call.batch);
-        for batch in slot.pending.iter().chain(put_off).chain(suspended) {
+        for batch in slot.pending.iter().chain(suspended) {
             batch.discard(&pool.shared);
         }
         seat.connection_count.fetch_sub(1, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use crate::send_queue::{SendQueue, Sent, SpareBuffers};
 pub(crate) struct Waiting {
     /// Of replies.
     pub(crate) bytes: AtomicUsize,
-    /// Of calls received in part, or put off.
+    /// Of calls received in part, or suspended.
     pub(crate) stash_bytes: AtomicUsize,
     pub(crate) connections: AtomicUsize,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     backlog_has_files: AtomicBool,
     /// When the peer last made room, in ms.
     progress_ms: AtomicU64,
-    /// Calls parked, put off, or being executed by a worker that offered its seat; and batches whose
+    /// Calls parked, suspended, or being executed by a worker that offered its seat; and batches whose
     /// replies are held back.
     in_flight: AtomicUsize,
     /// The seat waits for `in_flight` to fall.

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 use steadfast_engine::{
-    CallFacts, CallHost, CallSubject, Complaint, Peer, PutOffCall, ReplyBuffer, StorageId, Verdict,
+    CallFacts, CallHost, CallSubject, Complaint, Peer, ReplyBuffer, StorageId, SuspendedCall,
+    Verdict,
 };
 
 use crate::batch::{Batch, Origin, Outbox};
@@ -17,14 +18,14 @@ use crate::datagram::ReplyAddress;
 use crate::held_back;
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
-use crate::put_off;
 use crate::seat::{HandedOver, Offer, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::flusher::{Flusher, KnownFlushers};
 use crate::shared::parked::{ParkedReply, ReplySender, ReplyTo, note_panic};
 use crate::shared::{Phase, Shared};
 use crate::statistics::{Answered, Counters, Executed, Sampler, Spent, StageClock, Waited};
-use crate::suspended::{Origin as SuspendedOrigin, SuspendedCall, Ticket};
+use crate::suspended::for_another::Ticket;
+use crate::suspended::{KeptCall, KeptOrigin};
 use crate::turns::Company;
 
 use host::Host;
@@ -252,7 +253,7 @@ impl Executor {
             }
             let is_over = self.gathering.mark_ns >= turn_begun_ns.saturating_add(TURN_NS);
             // When a flusher has too much to do, the rest of the batch is on offer meanwhile.
-            if full.is_some() || self.put_off(seat, guard, batch, is_over) {
+            if full.is_some() || self.keep_rest(seat, guard, batch, is_over) {
                 break;
             }
         }
@@ -374,7 +375,7 @@ impl Executor {
 
     /// Keeps further calls of a connection for later when its turn is over, its peer reads too
     /// slowly, or too many of its calls are parked.
-    fn put_off(
+    fn keep_rest(
         &mut self,
         seat: &Seat,
         guard: &mut Option<SeatGuard<'_>>,
@@ -398,7 +399,7 @@ impl Executor {
         };
         {
             let mut offers = seat.offers.lock();
-            // A batch that is put off is not on offer.
+            // A batch that is suspended is not on offer.
             if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, batch)) {
                 let mut offer = offers.swap_remove(at);
                 let Gathering { outbox, spare, .. } = &mut self.gathering;
@@ -452,7 +453,7 @@ impl Executor {
         let waited = batch.waited(begun_ns);
         let mut host = Host::new(context, gathering, seat, guard, batch);
         host.address = address.as_ref();
-        host.put_off = batch.take_put_off();
+        host.suspended = batch.take_suspended();
         host.longest = waited.longest;
         host.stages = sampler.is_next().then(|| StageClock::new(begun_ns));
         let verdict = catch_unwind(AssertUnwindSafe(|| {
@@ -478,16 +479,16 @@ impl Executor {
         gathering.mark_ns = ended_ns;
         gathering.sending_ns += sending_ns;
         let verdict = match verdict {
-            Ok(Verdict::PutOff(call)) => {
+            Ok(Verdict::Suspended(call)) => {
                 let core = guard.as_deref_mut();
                 let spent = Spent::new(begun_ns, lent_ns, ended_ns, log_room_ns);
                 let waited = Waited { longest, ..waited.with(&spent) };
                 let only = Only { batch: batch.as_ref(), index, waited, now_ns: ended_ns };
                 let kept = match (ticket, storage) {
                     (Some(ticket), _) if call.waits_for_client() => {
-                        suspend(context, seat, core, only, ticket, call)
+                        suspend_for_another(context, seat, core, only, ticket, call)
                     }
-                    (_, Some(storage)) => put_off(context, core, only, storage, call),
+                    (_, Some(storage)) => suspend_for_storage(context, core, only, storage, call),
                     (_, None) => Err(call),
                 };
                 match kept {
@@ -525,7 +526,7 @@ impl Executor {
         let bytes_out = match verdict {
             Ok(Verdict::Replied) => Some(reply.length()),
             Ok(Verdict::Parked(_)) => None,
-            Ok(Verdict::PutOff(_) | Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
+            Ok(Verdict::Suspended(_) | Verdict::Silent | Verdict::HangUp(_)) | Err(_) => Some(0),
         };
         context.counters.operations.note_executed(&executed, record.len(), bytes_out);
         if executed.facts.is_repeat && matches!(verdict, Ok(Verdict::Silent)) {
@@ -565,7 +566,7 @@ impl Executor {
                 let arrival = batch.arrival;
                 outbox.parked.push(ParkedReply { call, to, failures_before, arrival, executed });
             }
-            Ok(Verdict::Silent | Verdict::PutOff(_)) => {}
+            Ok(Verdict::Silent | Verdict::Suspended(_)) => {}
             Ok(Verdict::HangUp(reason)) => {
                 limited!(log, LogKind::HangUp, warn, "{} {reason}", peer.address);
                 *must_hang_up = address.is_none();
@@ -603,7 +604,7 @@ struct Only<'b> {
 }
 
 impl Only<'_> {
-    fn kept(self, call: PutOffCall, now_ms: u64) -> Arc<Batch> {
+    fn kept(self, call: SuspendedCall, now_ms: u64) -> Arc<Batch> {
         self.batch.only(self.index, call, now_ms, (self.waited, self.now_ns))
     }
 }
@@ -612,13 +613,13 @@ impl Only<'_> {
 ///
 /// # Errors
 /// The call, if its client is to be told to try later instead.
-fn put_off(
+fn suspend_for_storage(
     context: &Context,
     core: Option<&mut SeatCore>,
     only: Only<'_>,
     storage: StorageId,
-    call: PutOffCall,
-) -> Result<(), PutOffCall> {
+    call: SuspendedCall,
+) -> Result<(), SuspendedCall> {
     let Only { batch, index, .. } = only;
     let (Some(connection), Some(core)) = (batch.connection(), core) else { return Err(call) };
     let options = &context.shared.options;
@@ -630,14 +631,15 @@ fn put_off(
     let has_many = connection.in_flight() >= options.calls_in_flight_max / 2;
     let has_memory = waiting.load(Ordering::Relaxed) + batch.record(index).len()
         <= options.waiting_bytes_max / 2;
-    if has_many || !has_memory || core.put_off.is_full() {
+    if has_many || !has_memory || core.suspended.for_storage.is_full() {
         return Err(call);
     }
     let now_ms = context.shared.now_ms();
     let batch = only.kept(call, now_ms);
     waiting.fetch_add(batch.kept_bytes(), Ordering::Relaxed);
     connection.enter();
-    core.put_off.push(client, put_off::PutOffCall { token, batch }, storage, now_ms);
+    let call = KeptCall { origin: KeptOrigin::Connection(token), batch };
+    core.suspended.for_storage.push(client, call, storage, now_ms);
     context.counters.put_off.add(1);
     Ok(())
 }
@@ -646,14 +648,14 @@ fn put_off(
 ///
 /// # Errors
 /// The call, if its client is to be told to try later instead.
-fn suspend(
+fn suspend_for_another(
     context: &Context,
     seat: &Seat,
     core: Option<&mut SeatCore>,
     only: Only<'_>,
-    (ticket, until_ms): (Arc<Ticket>, u64),
-    call: PutOffCall,
-) -> Result<(), PutOffCall> {
+    ticket: Arc<Ticket>,
+    call: SuspendedCall,
+) -> Result<(), SuspendedCall> {
     let Only { batch, index, .. } = only;
     let options = &context.shared.options;
     let waiting = &context.shared.waiting.stash_bytes;
@@ -666,21 +668,19 @@ fn suspend(
     let origin = match &batch.origin {
         Origin::Stream(connection) if has_memory && has_room(connection) => {
             connection.enter();
-            SuspendedOrigin::Connection(connection.token.load(Ordering::Relaxed))
+            KeptOrigin::Connection(connection.token.load(Ordering::Relaxed))
         }
-        Origin::Datagrams(socket, _) if has_memory => {
-            SuspendedOrigin::Datagrams(Arc::clone(socket))
-        }
+        Origin::Datagrams(socket, _) if has_memory => KeptOrigin::Datagrams(Arc::clone(socket)),
         _ => return Err(call),
     };
     let batch = only.kept(call, context.shared.now_ms());
     waiting.fetch_add(batch.kept_bytes(), Ordering::Relaxed);
     context.counters.put_off.add(1);
-    let call = SuspendedCall { origin, batch, ticket, until_ms };
+    let call = KeptCall { origin, batch };
     match core {
-        Some(core) => core.suspend(call, &context.shared),
+        Some(core) => core.suspend_for_another(call, ticket, &context.shared),
         // Whoever has the seat keeps it.
-        None => seat.hand_over(HandedOver::Call(Box::new(call))),
+        None => seat.hand_over(HandedOver::Call(call, ticket)),
     }
     Ok(())
 }

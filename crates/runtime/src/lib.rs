@@ -29,7 +29,6 @@ mod mailbox;
 mod observer;
 mod options;
 mod pool;
-mod put_off;
 mod seat;
 mod send_queue;
 mod server;

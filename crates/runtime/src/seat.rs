@@ -24,9 +24,9 @@ use crate::datagram::DatagramSocket;
 use crate::framing::Framing;
 use crate::held_back::HeldBack;
 use crate::mailbox::Mailbox;
-use crate::put_off::PutOff;
 use crate::shared::Shared;
-use crate::suspended::{Origin as SuspendedOrigin, Suspended, SuspendedCall};
+use crate::suspended::for_another::Ticket;
+use crate::suspended::{KeptCall, KeptOrigin, Suspended};
 use crate::turns::{ClientId, Company, Turns};
 
 /// The right to serve a seat.
@@ -46,8 +46,8 @@ pub(crate) struct Offer {
 pub(crate) enum HandedOver {
     /// A new connection is this seat's.
     Connection(Arc<Connection>),
-    /// A call waits for a client; who executed it has the seat no more.
-    Call(Box<SuspendedCall>),
+    /// A call waits for a client, or for a name service; who executed it has the seat no more.
+    Call(KeptCall, Arc<Ticket>),
 }
 
 #[derive(Debug)]
@@ -95,9 +95,6 @@ pub(crate) struct SeatCore {
     pub(crate) turns: Turns<Ready>,
     /// To be sent before anybody waits.
     pub(crate) held_back: HeldBack,
-    /// Calls that may not wait for their storage yet.
-    pub(crate) put_off: PutOff,
-    /// Calls that wait for clients.
     pub(crate) suspended: Suspended,
     /// Who is served, and since when, in ns.
     serving: Option<(ClientId, u64)>,
@@ -195,7 +192,6 @@ impl Seat {
                 listeners_resume_ms: None,
                 turns,
                 held_back: HeldBack::default(),
-                put_off: PutOff::default(),
                 suspended: Suspended::default(),
                 serving: None,
                 last_served: (u64::MAX, 0),
@@ -283,7 +279,7 @@ pub(crate) struct Slot {
     pub(crate) framing: Framing,
     /// How much is received at one time.
     pub(crate) appetite: Appetite,
-    /// Calls received that were put off: its turn was over, the peer reads too slowly, or too
+    /// Calls received that were suspended: its turn was over, the peer reads too slowly, or too
     /// many of its calls are parked.
     pub(crate) pending: VecDeque<Arc<Batch>>,
     /// When bytes last came, in ms.
@@ -296,7 +292,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Memory used by calls half received or put off, in bytes.
+    /// Memory used by calls half received or suspended, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.framing.stash_bytes()
             + self.pending.iter().map(|batch| batch.kept_bytes()).sum::<usize>()
@@ -439,22 +435,28 @@ impl SeatCore {
         }
     }
 
-    /// Keeps a call that waits for a client, or has it executed if it need not any more.
-    pub(crate) fn suspend(&mut self, call: SuspendedCall, shared: &Shared) {
+    /// Keeps a call that waits for a client, or for a name service; or has it go on if it need not wait any more.
+    pub(crate) fn suspend_for_another(
+        &mut self,
+        call: KeptCall,
+        ticket: Arc<Ticket>,
+        shared: &Shared,
+    ) {
         let is_gone = match call.origin {
-            SuspendedOrigin::Connection(token) => self.connections.at(token).is_none(),
-            SuspendedOrigin::Datagrams(_) => false,
+            KeptOrigin::Connection(token) => self.connections.at(token).is_none(),
+            KeptOrigin::Datagrams(_) => false,
         };
-        let due = if is_gone { Some(call) } else { self.suspended.keep(call) };
-        if let Some(call) = due {
+        let woken =
+            if is_gone { Some(call) } else { self.suspended.for_another.keep(call, ticket) };
+        if let Some(call) = woken {
             self.go_on(call, shared);
         }
     }
 
-    /// Has a call executed again that waits no more, in its client's turn.
-    pub(crate) fn go_on(&mut self, call: SuspendedCall, shared: &Shared) {
+    /// Has a call go on that is suspended no more, in its client's turn.
+    pub(crate) fn go_on(&mut self, call: KeptCall, shared: &Shared) {
         match call.origin {
-            SuspendedOrigin::Connection(token) => {
+            KeptOrigin::Connection(token) => {
                 let Some(slot) = self.connections.at(token) else {
                     call.batch.discard(shared);
                     return;
@@ -464,7 +466,7 @@ impl SeatCore {
                 self.enqueue(token);
                 connection.leave(1);
             }
-            SuspendedOrigin::Datagrams(socket) => {
+            KeptOrigin::Datagrams(socket) => {
                 let is_same = |port: &DatagramPort| Arc::ptr_eq(&port.socket, &socket);
                 let index = self.datagram_sockets.iter().position(is_same);
                 match index.and_then(|index| Some((index, self.datagram_sockets.get_mut(index)?))) {

@@ -163,8 +163,7 @@ impl Worker {
         let now_ms = self.shared.now_ms();
         let timeout = if core.turns.is_empty() {
             let mut wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
-            wake_ms = wake_ms.min(core.put_off.next_look_ms().unwrap_or(u64::MAX));
-            wake_ms = wake_ms.min(core.suspended.next_end_ms().unwrap_or(u64::MAX));
+            wake_ms = wake_ms.min(core.suspended.next_look_ms().unwrap_or(u64::MAX));
             let waiting = &self.shared.waiting;
             let is_ending = core.is_draining && waiting.connections.load(Ordering::Relaxed) > 0;
             if is_ending
@@ -191,14 +190,16 @@ impl Worker {
                             HandedOver::Connection(connection) => {
                                 accept::adopt(&self.pool, seat, core, &connection);
                             }
-                            HandedOver::Call(call) => core.suspend(*call, &self.shared),
+                            HandedOver::Call(call, ticket) => {
+                                core.suspend_for_another(call, ticket, &self.shared);
+                            }
                         }
                     }
                     for message in messages {
                         match message {
                             Message::Look(token) => core.enqueue(token),
                             Message::Wake(number) => {
-                                if let Some(call) = core.suspended.take(number) {
+                                if let Some(call) = core.suspended.for_another.take(number) {
                                     core.go_on(call, &self.shared);
                                 }
                             }
@@ -282,8 +283,8 @@ impl Worker {
             return;
         }
         let options = &self.shared.options;
-        // Others may wait for what was put off: a client that has connected again.
-        let is_due = |batch: &Arc<Batch>| batch.put_off_since_ms().is_some();
+        // Others may wait for what was suspended: a client that has connected again.
+        let is_due = |batch: &Arc<Batch>| batch.suspended_since_ms().is_some();
         if !slot.pending.front().is_some_and(is_due) && !connection.may_send_calls(options) {
             connection.watch();
             if !connection.may_send_calls(options) {
@@ -464,7 +465,7 @@ impl Worker {
                 self.shared.log,
                 LogKind::Memory,
                 warn,
-                "calls received in part or put off use too much memory; closing the connection of \
+                "calls received in part or suspended use too much memory; closing the connection of \
                  {address}, which has sent nothing for longest"
             );
             accept::close(&self.pool, seat, core, token);
@@ -573,20 +574,17 @@ impl Worker {
         }
     }
 
-    /// Has calls executed that were put off and may be now.
+    /// Has suspended calls go on that may, or that wait no more.
     fn recall(&self, core: &mut SeatCore, now_ms: u64) {
         let expired_ms = now_ms.checked_sub(self.shared.options.storage_patience_ms);
         let room = |storage| self.pool.held_up.room(storage, self.pool.uncounted(storage), now_ms);
-        let ready = core.put_off.take_ready(room, expired_ms, now_ms);
+        let ready = core.suspended.for_storage.take_ready(room, expired_ms, now_ms);
+        // Each goes before those of its connection that are there already.
         for call in ready.into_iter().rev() {
-            let Some(slot) = core.connections.at(call.token) else {
-                call.batch.discard(&self.shared);
-                continue;
-            };
-            let connection = Arc::clone(&slot.connection);
-            slot.pending.push_front(call.batch);
-            core.enqueue(call.token);
-            connection.leave(1);
+            core.go_on(call, &self.shared);
+        }
+        while let Some(call) = core.suspended.for_another.take_expired(now_ms) {
+            core.go_on(call, &self.shared);
         }
     }
 
@@ -595,9 +593,6 @@ impl Worker {
     fn sweep(&mut self, seat: &Seat, core: &mut SeatCore) {
         let now_ms = self.shared.now_ms();
         self.recall(core, now_ms);
-        while let Some(call) = core.suspended.take_expired(now_ms) {
-            core.go_on(call, &self.shared);
-        }
         if core.listeners_resume_ms.is_some_and(|at| at <= now_ms) {
             accept::watch_listeners(seat, core);
         }

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::SystemTime;
 
 use steadfast_engine::{
-    CallHost, CompoundOperation, PutOffCall, ReplySink, Room, Stage, StorageId,
+    CallHost, CompoundOperation, ReplySink, Room, Stage, StorageId, SuspendedCall,
 };
 
 use crate::batch::{Batch, Outbox};
@@ -15,7 +15,7 @@ use crate::log_limit::{LogKind, limited};
 use crate::seat::{Lent, Offer, Seat, SeatGuard};
 use crate::shared::parked::{LaterReply, ReplyTo};
 use crate::statistics::StageClock;
-use crate::suspended::Ticket;
+use crate::suspended::for_another::Ticket;
 use crate::turns::ClientId;
 
 use super::{Context, Gathering, retain_useful};
@@ -34,10 +34,10 @@ pub(super) struct Host<'h, 's> {
     batch: &'h Arc<Batch>,
     /// Where the call came from, if it is a datagram.
     pub(super) address: Option<&'h ReplyAddress>,
-    /// What the engine left of the call when it was put off.
-    pub(super) put_off: Option<PutOffCall>,
-    /// By which it is woken if it waits for a client, and when it waits no more, in ms.
-    pub(super) ticket: Option<(Arc<Ticket>, u64)>,
+    /// What the engine left of the call when it was suspended.
+    pub(super) suspended: Option<SuspendedCall>,
+    /// By which it is woken if it waits for a client, or for a name service.
+    pub(super) ticket: Option<Arc<Ticket>>,
     /// Who was served when the seat was lent.
     client: Option<ClientId>,
     /// What the call waits for, if it waits.
@@ -80,7 +80,7 @@ impl<'h, 's> Host<'h, 's> {
             guard,
             batch,
             address: None,
-            put_off: None,
+            suspended: None,
             ticket: None,
             client: None,
             storage: None,
@@ -203,7 +203,7 @@ impl<'h, 's> Host<'h, 's> {
 }
 
 impl CallHost for Host<'_, '_> {
-    fn is_put_off(&mut self) {
+    fn will_suspend(&mut self) {
         self.storage.get_or_insert(StorageId::UNKNOWN);
     }
 
@@ -215,15 +215,15 @@ impl CallHost for Host<'_, '_> {
             return Room::Free;
         }
         self.storage = Some(storage);
-        if core.put_off.is_empty() && pool.held_up.has_room_for_all() {
+        if core.suspended.for_storage.is_empty() && pool.held_up.has_room_for_all() {
             return Room::Free;
         }
         let now_ms = shared.now_ms();
-        let since_ms = self.batch.put_off_since_ms();
+        let since_ms = self.batch.suspended_since_ms();
         let uncounted = pool.uncounted(storage);
         // Those who came before are first. Datagrams cannot stand in line.
         let may_stand = since_ms.is_none() && self.address.is_none();
-        let is_last = may_stand && core.put_off.has_line(storage);
+        let is_last = may_stand && core.suspended.for_storage.has_line(storage);
         let mut room = if is_last {
             match pool.held_up.room(storage, uncounted, now_ms) {
                 (Room::Free, _) => Room::Later,
@@ -242,7 +242,7 @@ impl CallHost for Host<'_, '_> {
                 shared.log,
                 LogKind::Storage,
                 info,
-                "many calls wait for one disk: further ones to it are put off, so that those to \
+                "many calls wait for one disk: further ones to it are suspended, so that those to \
                  others find a worker (workers_max)"
             ),
             Room::None => counters.told_later.add(1),
@@ -250,18 +250,18 @@ impl CallHost for Host<'_, '_> {
         room
     }
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 
     fn waker(&mut self, patience_ms: u64) -> Option<Waker> {
         let now_ms = self.context.shared.now_ms();
-        let until_ms = self.batch.put_off_since_ms().unwrap_or(now_ms) + patience_ms;
+        let until_ms = self.batch.suspended_since_ms().unwrap_or(now_ms) + patience_ms;
         if until_ms <= now_ms {
             return None;
         }
-        let ticket = Ticket::new(&self.seat.mailbox);
-        self.ticket = Some((Arc::clone(&ticket), until_ms));
+        let ticket = Ticket::new(&self.seat.mailbox, until_ms);
+        self.ticket = Some(Arc::clone(&ticket));
         Some(Waker::from(ticket))
     }
 

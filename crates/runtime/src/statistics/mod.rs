@@ -105,7 +105,7 @@ counters! {
     takeovers,
     /// Batches whose replies were held back for a moment, to go out with those of others.
     held_back,
-    /// Times a call was put off, since too many workers waited for its storage, or since it waits for a client
+    /// Times a call was suspended, since too many workers waited for its storage, or since it waits for a client
     /// or a name service.
     put_off,
     /// Calls that could not wait for their storage: their clients were told to try later, or their

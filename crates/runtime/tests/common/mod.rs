@@ -17,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
 use socket2::{Domain, Socket, Type};
 use steadfast_engine::{
-    Awaited, CallHost, CompoundOperation, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer,
-    ReplySink, Room, StorageId, Verdict,
+    Awaited, CallHost, CompoundOperation, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Room,
+    StorageId, SuspendedCall, Verdict,
 };
 use steadfast_runtime::{ReplyLog, Server, ServerOptions, Service};
 use steadfast_vfs::{FileRange, Flush, FlushDomain, FlushTarget, FlushWhat, FsError};
@@ -83,7 +83,7 @@ pub struct Shared {
     pub peers: Mutex<Vec<Peer>>,
     /// Calls that were executed.
     pub executed: AtomicU64,
-    /// Calls that were put off and refused then.
+    /// Calls that were suspended and refused then.
     pub refused: AtomicU64,
     pub ticks: AtomicU64,
     /// What clients have given back, and who waits for what.
@@ -204,7 +204,7 @@ impl Service for Toy {
                     Room::Free => {}
                     Room::Later => {
                         let reply = [&std::mem::take(&mut reply.bytes)[..], b"later"].concat();
-                        return Verdict::PutOff(PutOffCall::for_test(reply));
+                        return Verdict::Suspended(SuspendedCall::for_test(reply));
                     }
                     Room::None => {
                         reply.bytes.extend_from_slice(b"later");
@@ -235,7 +235,7 @@ impl Service for Toy {
                 if how == b'O' {
                     host.operations_begin();
                     host.may_block();
-                    if host.take_put_off().is_none() {
+                    if host.take_suspended().is_none() {
                         self.0.gate.pass();
                         host.operation_ended(operation(1), false);
                     }
@@ -258,7 +258,7 @@ impl Service for Toy {
                 self.0.wakers.lock().push((what, waker));
                 drop(given_back);
                 let reply = std::mem::take(&mut reply.bytes);
-                return Verdict::PutOff(PutOffCall::for_test_of_client(reply));
+                return Verdict::Suspended(SuspendedCall::for_test_of_client(reply));
             }
             // Gives something back.
             b'U' => {
@@ -340,7 +340,7 @@ impl Service for Toy {
         Verdict::Replied
     }
 
-    fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
+    fn refuse(&self, call: SuspendedCall, reply: &mut Vec<u8>) {
         self.0.refused.fetch_add(1, Ordering::SeqCst);
         reply.extend_from_slice(call.result());
     }
