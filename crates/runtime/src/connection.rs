@@ -56,7 +56,7 @@ pub(crate) struct Connection {
     /// When the peer last made room, in ms.
     progress_ms: AtomicU64,
     /// Calls parked, suspended, or being executed by a worker that offered its seat; and batches whose
-    /// replies are held back.
+    /// replies are batched.
     in_flight: AtomicUsize,
     /// The seat waits for `in_flight` to fall.
     is_watched: AtomicBool,

@@ -13,9 +13,9 @@ use steadfast_engine::{
 };
 
 use crate::batch::{Batch, Origin, Outbox};
+use crate::batched;
 use crate::connection::Connection;
 use crate::datagram::ReplyAddress;
-use crate::held_back;
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
 use crate::seat::{HandedOver, Offer, Seat, SeatCore, SeatGuard};
@@ -80,14 +80,14 @@ impl Gathering {
         }
     }
 
-    /// Sends what is held back at a seat. Whoever is served there does not pay for it.
-    fn send_held_back(&mut self, context: &Context, core: &mut SeatCore) {
-        if core.held_back.is_empty() {
+    /// Sends the batched replies of a seat. Whoever is served there does not pay for it.
+    fn send_batched(&mut self, context: &Context, core: &mut SeatCore) {
+        if core.batched.is_empty() {
             return;
         }
         let shared = &context.shared;
         let client = core.stop_serving(shared.stamp_ns());
-        core.held_back.send(&mut self.spare, shared, &context.counters);
+        core.batched.send(&mut self.spare, shared, &context.counters);
         if let Some(client) = client {
             core.start_serving(client, shared.stamp_ns());
         }
@@ -121,7 +121,7 @@ pub(crate) struct Executor {
     sampler: Sampler,
     /// For what it commits itself.
     commit: Option<Box<ReplySender>>,
-    /// Since when it holds back what calls have logged, and how many there were.
+    /// Since when it holds what calls have logged, and how many there were.
     held: Option<(u64, usize)>,
     /// The last call showed that its connection must be closed.
     must_hang_up: bool,
@@ -226,10 +226,10 @@ impl Executor {
                 break;
             }
             if let Some(core) = guard.as_deref_mut()
-                && core.held_back.is_due(self.gathering.mark_ns)
+                && core.batched.is_due(self.gathering.mark_ns)
             {
                 let sent_since_ns = self.gathering.mark_ns;
-                self.send_held_back(core);
+                self.send_batched(core);
                 self.gathering.mark_ns = self.context.shared.stamp_ns();
                 turn_begun_ns += self.gathering.mark_ns.saturating_sub(sent_since_ns);
             }
@@ -238,11 +238,11 @@ impl Executor {
             // must not wait for many of them.
             let is_late = *now_ms > gathered_since_ms + GATHER_MS && !outbox.is_empty();
             if is_late || outbox.bytes() >= GATHER_BYTES || outbox.parked.len() >= GATHER_PARKED {
-                if !held_back::is_small(outbox)
+                if !batched::is_small(outbox)
                     && let Some(core) = guard.as_deref_mut()
                 {
                     let sent_since_ns = self.context.shared.stamp_ns();
-                    self.send_held_back(core);
+                    self.send_batched(core);
                     let sent_ns = self.context.shared.stamp_ns();
                     turn_begun_ns += sent_ns.saturating_sub(sent_since_ns);
                 }
@@ -258,13 +258,13 @@ impl Executor {
             }
         }
         self.context.counters.calls.add(calls);
-        if self.must_hang_up || full.is_some() || !self.hold_replies_back(guard, batch) {
+        if self.must_hang_up || full.is_some() || !self.batch_replies(guard, batch) {
             full = self.gathering.dispatch(batch, &self.context).or(full);
         }
         if self.must_hang_up {
-            // Some of what is held back may be this connection's.
+            // Some of the batched replies may be this connection's.
             if let Some(core) = guard.as_deref_mut() {
-                self.send_held_back(core);
+                self.send_batched(core);
             }
             hang_up(batch);
         }
@@ -299,27 +299,27 @@ impl Executor {
         }
     }
 
-    /// Sends the replies that were held back.
-    pub(crate) fn send_held_back(&mut self, core: &mut SeatCore) {
-        self.gathering.send_held_back(&self.context, core);
+    /// Sends the batched replies of a seat.
+    pub(crate) fn send_batched(&mut self, core: &mut SeatCore) {
+        self.gathering.send_batched(&self.context, core);
     }
 
-    /// Holds the replies of a batch back, for those of who is next to go out with them; or, if
-    /// nobody's shall or these are too large, sends what was held back before them.
-    fn hold_replies_back(&mut self, guard: &mut Option<SeatGuard<'_>>, batch: &Batch) -> bool {
+    /// Batches the replies to calls, for those of who is next to go out with them; or, if
+    /// nobody's shall or these are too large, sends those that were batched before.
+    fn batch_replies(&mut self, guard: &mut Option<SeatGuard<'_>>, batch: &Batch) -> bool {
         let Some(core) = guard.as_deref_mut() else { return false };
         let Gathering { outbox, calls_to_leave, mark_ns, .. } = &mut self.gathering;
         let may_hold = *calls_to_leave == 0 && core.company() == Company::Some;
-        if may_hold && core.held_back.hold(outbox, batch, *mark_ns) {
+        if may_hold && core.batched.add(outbox, batch, *mark_ns) {
             return true;
         }
-        if core.company() != Company::Itself || !held_back::is_small(outbox) {
-            self.send_held_back(core);
+        if core.company() != Company::Itself || !batched::is_small(outbox) {
+            self.send_batched(core);
         }
         false
     }
 
-    /// Has what is held back written: nobody's turn is next.
+    /// Has what is held written: nobody's turn is next.
     pub(crate) fn release(&mut self) {
         if self.held.take().is_some()
             && let Some(intent_log) = &self.context.shared.intent_log

@@ -284,7 +284,7 @@ impl Pool {
                 is_any_lent |= lent.is_some();
                 if lent.is_some() && lent == *seen {
                     self.summon(seat.index);
-                    // Who lent it may have held back what calls before had logged.
+                    // Who lent it may have held what calls before had logged.
                     if let Some(intent_log) = &self.shared.intent_log {
                         intent_log.rouse();
                     }

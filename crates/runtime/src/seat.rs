@@ -19,10 +19,10 @@ use steadfast_engine::StorageId;
 use steadfast_sys::epoll::{Epoll, Interest};
 
 use crate::batch::{Batch, Outbox};
+use crate::batched::Batched;
 use crate::connection::Connection;
 use crate::datagram::DatagramSocket;
 use crate::framing::Framing;
-use crate::held_back::HeldBack;
 use crate::mailbox::Mailbox;
 use crate::shared::Shared;
 use crate::suspended::for_another::Ticket;
@@ -94,7 +94,7 @@ pub(crate) struct SeatCore {
     /// Whom to serve next.
     pub(crate) turns: Turns<Ready>,
     /// To be sent before anybody waits.
-    pub(crate) held_back: HeldBack,
+    pub(crate) batched: Batched,
     pub(crate) suspended: Suspended,
     /// Who is served, and since when, in ns.
     serving: Option<(ClientId, u64)>,
@@ -191,7 +191,7 @@ impl Seat {
                 listeners,
                 listeners_resume_ms: None,
                 turns,
-                held_back: HeldBack::default(),
+                batched: Batched::default(),
                 suspended: Suspended::default(),
                 serving: None,
                 last_served: (u64::MAX, 0),

@@ -27,7 +27,7 @@ use crate::statistics::Counters;
 /// buffer behind it, in bytes.
 const DIRECT_BYTES: usize = 16 << 10;
 /// After this time new events are looked at, so that neither who has just called nor who wants
-/// to connect waits long, in ns; nor replies that are held back meanwhile.
+/// to connect waits long, in ns; nor replies that are batched meanwhile.
 const LOOK_NS: u64 = 60_000;
 const EVENTS: usize = 64;
 /// And after this many turns, should the clock stand still.
@@ -98,7 +98,7 @@ impl Worker {
     /// Serves a seat until another worker has taken it or the server stops.
     fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
         if let Some(intent_log) = &self.shared.intent_log {
-            // Who had the seat before may have held back what calls had logged.
+            // Who had the seat before may have held what calls had logged.
             intent_log.rouse();
         }
         self.serve_until_taken(seat, guard);
@@ -109,15 +109,15 @@ impl Worker {
         let mut guard = Some(guard);
         loop {
             if let Some(core) = guard.as_deref_mut() {
-                self.executor.send_held_back(core);
+                self.executor.send_batched(core);
             }
             if seat.offer_count.load(Ordering::SeqCst) > 0 {
                 self.executor.take_over(seat, &mut guard);
             }
             let Some(core) = guard.as_deref_mut() else { return };
-            // Calls that were taken over may have lent the seat to somebody who held more back; and
+            // Calls that were taken over may have lent the seat to somebody who batched more; and
             // the server may be at its end, which is looked at next.
-            self.executor.send_held_back(core);
+            self.executor.send_batched(core);
             match self.shared.phase() {
                 Phase::Running => {}
                 Phase::Draining => stop_receiving(seat, core),
@@ -249,7 +249,7 @@ impl Worker {
             let mut lent = None;
             if let Some(mut guard) = guard.take() {
                 guard.stop_serving(self.shared.stamp_ns());
-                self.executor.send_held_back(&mut guard);
+                self.executor.send_batched(&mut guard);
                 lent = Some(seat.lend(guard, Some(StorageId::UNKNOWN)));
                 self.pool.note_lent();
             }

@@ -116,7 +116,7 @@ metrics! {
     LENDS Counter "steadfast_seat_lends": "Times a worker offered its seat before a call that might block.";
     TAKEOVERS Counter "steadfast_seat_takeovers": "Times another worker took an offered seat.";
     HELD_BACK Counter "steadfast_held_back_batches":
-        "Batches whose replies were held back for a moment, to be sent with those of others.";
+        "Batches of calls whose replies were batched for a moment, to be sent with those to others.";
     PUT_OFF Counter "steadfast_put_off_calls":
         "Times a call was suspended: its storage had too many workers, or it waits for a client or a name service.";
     TOLD_LATER Counter "steadfast_told_later_calls":

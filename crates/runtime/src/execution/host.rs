@@ -99,14 +99,14 @@ impl<'h, 's> Host<'h, 's> {
         }
     }
 
-    /// Sends what is held back of others, which is none of this call's time.
-    fn send_held_back(&mut self) {
+    /// Sends the batched replies to others, which is none of this call's time.
+    fn send_batched(&mut self) {
         let Some(core) = self.guard.as_deref_mut() else { return };
-        if core.held_back.is_empty() {
+        if core.batched.is_empty() {
             return;
         }
         let begun_ns = self.context.shared.stamp_ns();
-        self.gathering.send_held_back(self.context, core);
+        self.gathering.send_batched(self.context, core);
         let ns = self.context.shared.stamp_ns().saturating_sub(begun_ns);
         self.sending_ns += ns;
         if let Some(stages) = &mut self.stages {
@@ -116,10 +116,10 @@ impl<'h, 's> Host<'h, 's> {
     }
 
     /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
-    /// to do; and what is held back of others, if that may wait.
+    /// to do; and the batched replies to others, if they may wait.
     fn lend(&mut self, may_replies_wait: bool) {
         if !may_replies_wait {
-            self.send_held_back();
+            self.send_batched();
         }
         let Some(mut guard) = self.guard.take() else { return };
         let now_ns = self.context.shared.stamp_ns();
@@ -274,8 +274,8 @@ impl CallHost for Host<'_, '_> {
     fn seldom_blocks(&mut self) {
         if self.lent.is_none() {
             let mark_ns = self.gathering.mark_ns;
-            let is_due = self.guard.as_deref().is_some_and(|core| core.held_back.is_due(mark_ns));
-            // Should this call sleep after all, another worker sends what is held back.
+            let is_due = self.guard.as_deref().is_some_and(|core| core.batched.is_due(mark_ns));
+            // Should this call sleep after all, another worker sends what is batched.
             self.lend(!is_due && self.context.pool.has_stand_ins());
         }
     }
@@ -337,7 +337,7 @@ impl CallHost for Host<'_, '_> {
             return;
         }
         // Sent at once, since the next occupant may have to be started first.
-        self.send_held_back();
+        self.send_batched();
         let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
         self.lend(false);
         self.context.pool.summon(self.seat.index);

@@ -103,7 +103,7 @@ counters! {
     lends,
     /// Times another worker took it.
     takeovers,
-    /// Batches whose replies were held back for a moment, to go out with those of others.
+    /// Batches of calls whose replies were batched for a moment, to go out with those to others.
     held_back,
     /// Times a call was suspended, since too many workers waited for its storage, or since it waits for a client
     /// or a name service.
