@@ -276,13 +276,13 @@ impl Executor {
             let storage = flusher.domain().into();
             host.storage = Some(storage);
             host.will_block();
-            let held_up = &self.context.pool.held_up;
+            let blocked = &self.context.pool.blocked;
             if is_without_seat {
-                held_up.enter(storage, self.context.shared.now_ms());
+                blocked.enter(storage, self.context.shared.now_ms());
             }
             flusher.wait_for_space(&self.context.shared);
             if is_without_seat {
-                held_up.leave(storage, self.context.shared.now_ms());
+                blocked.leave(storage, self.context.shared.now_ms());
             }
             host.regain();
             self.gathering.now_ms = self.context.shared.now_ms();

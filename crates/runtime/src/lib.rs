@@ -15,13 +15,13 @@
 mod accept;
 mod batch;
 mod batched;
+mod blocked;
 mod callbacks;
 mod clock;
 mod connection;
 mod datagram;
 mod execution;
 mod framing;
-mod held_up;
 mod listen;
 mod living;
 mod log_limit;

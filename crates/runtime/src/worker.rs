@@ -577,7 +577,7 @@ impl Worker {
     /// Has suspended calls go on that may, or that wait no more.
     fn recall(&self, core: &mut SeatCore, now_ms: u64) {
         let expired_ms = now_ms.checked_sub(self.shared.options.storage_patience_ms);
-        let room = |storage| self.pool.held_up.room(storage, self.pool.uncounted(storage), now_ms);
+        let room = |storage| self.pool.blocked.room(storage, self.pool.uncounted(storage), now_ms);
         let ready = core.suspended.for_storage.take_ready(room, expired_ms, now_ms);
         // Each goes before those of its connection that are there already.
         for call in ready.into_iter().rev() {

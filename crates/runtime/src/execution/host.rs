@@ -158,7 +158,7 @@ impl<'h, 's> Host<'h, 's> {
     /// waits no more.
     pub(super) fn regain(&mut self) {
         if let Some(storage) = self.counted.take() {
-            self.context.pool.held_up.leave(storage, self.context.shared.now_ms());
+            self.context.pool.blocked.leave(storage, self.context.shared.now_ms());
         }
         if self.try_to_regain() {
             return;
@@ -215,7 +215,7 @@ impl CallHost for Host<'_, '_> {
             return Room::Free;
         }
         self.storage = Some(storage);
-        if core.suspended.for_storage.is_empty() && pool.held_up.has_room_for_all() {
+        if core.suspended.for_storage.is_empty() && pool.blocked.has_room_for_all() {
             return Room::Free;
         }
         let now_ms = shared.now_ms();
@@ -225,12 +225,12 @@ impl CallHost for Host<'_, '_> {
         let may_stand = since_ms.is_none() && self.address.is_none();
         let is_last = may_stand && core.suspended.for_storage.has_line(storage);
         let mut room = if is_last {
-            match pool.held_up.room(storage, uncounted, now_ms) {
+            match pool.blocked.room(storage, uncounted, now_ms) {
                 (Room::Free, _) => Room::Later,
                 (room, _) => room,
             }
         } else {
-            pool.held_up.admit(storage, uncounted, now_ms)
+            pool.blocked.admit(storage, uncounted, now_ms)
         };
         let patience_ms = shared.options.storage_patience_ms;
         if room == Room::Later && since_ms.is_some_and(|since| since + patience_ms <= now_ms) {
@@ -332,7 +332,7 @@ impl CallHost for Host<'_, '_> {
         }
         self.is_summoned = true;
         // Lent so that others' replies might wait, perhaps. If another worker has it, this one is
-        // held up until the call ends.
+        // blocked until the call ends.
         if !self.try_to_regain() {
             return;
         }

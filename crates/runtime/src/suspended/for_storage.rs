@@ -1,4 +1,4 @@
-//! Calls that may not wait for their storage yet, since too many workers do ([`crate::held_up`]). They go on when
+//! Calls that may not wait for their storage yet, since too many workers do ([`crate::blocked`]). They go on when
 //! there is room, in turns of their clients; or when it is known that the storage hangs, or they have waited for
 //! long: then their clients are told to try later.
 
