@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     backlog_has_files: AtomicBool,
     /// When the peer last made room, in ms.
     progress_ms: AtomicU64,
-    /// Calls parked, suspended, or being executed by a worker that offered its seat; and batches whose
+    /// Calls parked, suspended, or being executed by a worker that lent its seat; and batches whose
     /// replies are batched.
     in_flight: AtomicUsize,
     /// The seat waits for `in_flight` to fall.

@@ -18,7 +18,7 @@ use crate::connection::Connection;
 use crate::datagram::ReplyAddress;
 use crate::log_limit::{LogKind, limited};
 use crate::pool::Pool;
-use crate::seat::{HandedOver, Offer, Seat, SeatCore, SeatGuard};
+use crate::seat::{HandedOver, Seat, SeatCore, SeatGuard};
 use crate::send_queue::SpareBuffers;
 use crate::shared::flusher::{Flusher, KnownFlushers};
 use crate::shared::parked::{ParkedReply, ReplySender, ReplyTo, note_panic};
@@ -173,20 +173,8 @@ impl Executor {
     pub(crate) fn take_over<'s>(&mut self, seat: &'s Seat, guard: &mut Option<SeatGuard<'s>>) {
         self.context.counters.is_busy.store(true, Ordering::SeqCst);
         while guard.is_some() {
-            let mut work = None;
-            {
-                let mut offers = seat.offers.lock();
-                for offer in offers.iter_mut() {
-                    if !offer.left.is_empty() || !offer.batch.is_exhausted() {
-                        let left = std::mem::take(&mut offer.left);
-                        work = Some((Arc::clone(&offer.batch), left));
-                        break;
-                    }
-                }
-                retain_useful(seat, &mut offers);
-            }
-            let Some((batch, mut left)) = work else { break };
-            self.gathering.outbox.absorb(&mut left, &mut self.gathering.spare);
+            let Some((batch, mut gathered)) = seat.open_batches.take_next() else { break };
+            self.gathering.outbox.absorb(&mut gathered, &mut self.gathering.spare);
             if let Some(core) = guard.as_deref_mut()
                 && let Some(connection) = batch.connection()
                 && let Some(slot) = core.connections.at(connection.token.load(Ordering::Relaxed))
@@ -252,7 +240,7 @@ impl Executor {
                 self.gathering.mark_ns = self.context.shared.stamp_ns();
             }
             let is_over = self.gathering.mark_ns >= turn_begun_ns.saturating_add(TURN_NS);
-            // When a flusher has too much to do, the rest of the batch is on offer meanwhile.
+            // When a flusher has too much to do, the rest of the batch is open meanwhile.
             if full.is_some() || self.keep_rest(seat, guard, batch, is_over) {
                 break;
             }
@@ -286,13 +274,13 @@ impl Executor {
             }
             host.regain();
             self.gathering.now_ms = self.context.shared.now_ms();
-            // What others left with our offer meanwhile is this batch's too.
+            // What others have gathered meanwhile of the open batch is this worker's to send.
             let _ = self.gathering.dispatch_and_rouse(batch, &self.context);
             self.gathering.leave(batch);
         }
         debug_assert!(self.gathering.outbox.is_empty(), "replies would go to another peer");
-        if seat.offer_count.load(Ordering::SeqCst) > 0 {
-            retain_useful(seat, &mut seat.offers.lock());
+        if seat.open_batches.are_any() {
+            seat.open_batches.close_finished();
         }
         if self.reply.bytes.capacity() > REPLY_BYTES_KEPT {
             self.reply.bytes = Vec::new();
@@ -368,7 +356,7 @@ impl Executor {
         intent_log.commit_once(sender);
         host.regain();
         self.gathering.now_ms = self.context.shared.now_ms();
-        // What others left with our offer meanwhile is this batch's too.
+        // What others have gathered meanwhile of the open batch is this worker's to send.
         let _ = self.gathering.dispatch_and_rouse(batch, &self.context);
         self.gathering.leave(batch);
     }
@@ -397,16 +385,9 @@ impl Executor {
             batch.give_up();
             return true;
         };
-        {
-            let mut offers = seat.offers.lock();
-            // A batch that is suspended is not on offer.
-            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, batch)) {
-                let mut offer = offers.swap_remove(at);
-                let Gathering { outbox, spare, .. } = &mut self.gathering;
-                outbox.absorb(&mut offer.left, spare);
-            }
-            seat.offer_count.store(offers.len(), Ordering::SeqCst);
-        }
+        // What is kept for a later turn is not open.
+        let Gathering { outbox, spare, .. } = &mut self.gathering;
+        seat.open_batches.close(batch, outbox, spare);
         let rest = batch.take_rest();
         self.context.shared.waiting.stash_bytes.fetch_add(rest.kept_bytes(), Ordering::Relaxed);
         // Before later ones.
@@ -692,10 +673,4 @@ fn hang_up(batch: &Batch) {
         batch.give_up();
         connection.close();
     }
-}
-
-/// Drops offers of which nothing is left.
-fn retain_useful(seat: &Seat, offers: &mut Vec<Offer>) {
-    offers.retain(|offer| !offer.left.is_empty() || !offer.batch.is_exhausted());
-    seat.offer_count.store(offers.len(), Ordering::SeqCst);
 }

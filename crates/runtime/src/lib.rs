@@ -27,6 +27,7 @@ mod living;
 mod log_limit;
 mod mailbox;
 mod observer;
+mod open_batches;
 mod options;
 mod pool;
 mod seat;

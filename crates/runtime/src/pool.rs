@@ -317,8 +317,8 @@ impl Pool {
     /// Whether no call is being executed and no executed call's reply is left behind.
     pub(crate) fn is_quiet(&self) -> bool {
         // While all of these are locked no work moves between what is left and who is busy.
-        let offers: Vec<_> = self.seats.iter().map(|seat| seat.offers.lock()).collect();
-        offers.iter().all(|offers| offers.is_empty()) && !self.counters.is_any_busy()
+        let open: Vec<_> = self.seats.iter().map(|seat| seat.open_batches.lock()).collect();
+        open.iter().all(|batches| batches.is_empty()) && !self.counters.is_any_busy()
     }
 
     /// Lets everybody look at the phase.

@@ -18,12 +18,13 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast_engine::StorageId;
 use steadfast_sys::epoll::{Epoll, Interest};
 
-use crate::batch::{Batch, Outbox};
+use crate::batch::Batch;
 use crate::batched::Batched;
 use crate::connection::Connection;
 use crate::datagram::DatagramSocket;
 use crate::framing::Framing;
 use crate::mailbox::Mailbox;
+use crate::open_batches::OpenBatches;
 use crate::shared::Shared;
 use crate::suspended::for_another::Ticket;
 use crate::suspended::{KeptCall, KeptOrigin, Suspended};
@@ -31,14 +32,6 @@ use crate::turns::{ClientId, Company, Turns};
 
 /// The right to serve a seat.
 pub(crate) type SeatGuard<'a> = MutexGuard<'a, SeatCore>;
-
-/// A batch whose executor offered its seat: others may take its further calls, and are to send
-/// what it gathered.
-#[derive(Debug)]
-pub(crate) struct Offer {
-    pub(crate) batch: Arc<Batch>,
-    pub(crate) left: Outbox,
-}
 
 /// What another thread hands over to the occupant. Bounded: the number of connections has its limit, and the
 /// engine bounds how many calls wait.
@@ -57,9 +50,7 @@ pub(crate) struct Seat {
     pub(crate) epoll: Epoll,
     pub(crate) mailbox: Arc<Mailbox>,
     handed_over: Mutex<Vec<HandedOver>>,
-    pub(crate) offers: Mutex<Vec<Offer>>,
-    /// Number of offers, to be looked at without the lock.
-    pub(crate) offer_count: AtomicUsize,
+    pub(crate) open_batches: OpenBatches,
     /// Opening an object was slow; if another one is until then, it is no accident, in ms.
     pub(crate) slow_opening_until_ms: AtomicU64,
     /// Until then opening objects is taken for slow, in ms.
@@ -204,8 +195,7 @@ impl Seat {
             epoll,
             mailbox: Arc::new(mailbox),
             handed_over: Mutex::default(),
-            offers: Mutex::default(),
-            offer_count: AtomicUsize::new(0),
+            open_batches: OpenBatches::default(),
             slow_opening_until_ms: AtomicU64::new(0),
             opens_slowly_until_ms: AtomicU64::new(0),
             lent: AtomicU64::new(0),

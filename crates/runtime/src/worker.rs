@@ -111,7 +111,7 @@ impl Worker {
             if let Some(core) = guard.as_deref_mut() {
                 self.executor.send_batched(core);
             }
-            if seat.offer_count.load(Ordering::SeqCst) > 0 {
+            if seat.open_batches.are_any() {
                 self.executor.take_over(seat, &mut guard);
             }
             let Some(core) = guard.as_deref_mut() else { return };
@@ -141,7 +141,7 @@ impl Worker {
         let mut now_ns = looked_ns;
         for _ in 0..TURNS_OF_LOOK {
             // What was left comes first: it was received before.
-            if seat.offer_count.load(Ordering::SeqCst) > 0 || now_ns >= looked_ns + LOOK_NS {
+            if seat.open_batches.are_any() || now_ns >= looked_ns + LOOK_NS {
                 return;
             }
             let Some(core) = guard.as_deref_mut() else { return };

@@ -113,8 +113,8 @@ metrics! {
         "TCP connections refused: too many connections, or no descriptor.";
     UNREAD Gauge "steadfast_unread_replies_bytes" in "bytes": "Bytes of replies that clients have not read yet.";
     WORKERS Gauge "steadfast_workers": "Worker threads.";
-    LENDS Counter "steadfast_seat_lends": "Times a worker offered its seat before a call that might block.";
-    TAKEOVERS Counter "steadfast_seat_takeovers": "Times another worker took an offered seat.";
+    LENDS Counter "steadfast_seat_lends": "Times a worker lent its seat before a call that might block.";
+    TAKEOVERS Counter "steadfast_seat_takeovers": "Times another worker took a lent seat.";
     HELD_BACK Counter "steadfast_held_back_batches":
         "Batches of calls whose replies were batched for a moment, to be sent with those to others.";
     PUT_OFF Counter "steadfast_put_off_calls":

@@ -9,16 +9,16 @@ use steadfast_engine::{
     CallHost, CompoundOperation, ReplySink, Room, Stage, StorageId, SuspendedCall,
 };
 
-use crate::batch::{Batch, Outbox};
+use crate::batch::Batch;
 use crate::datagram::ReplyAddress;
 use crate::log_limit::{LogKind, limited};
-use crate::seat::{Lent, Offer, Seat, SeatGuard};
+use crate::seat::{Lent, Seat, SeatGuard};
 use crate::shared::parked::{LaterReply, ReplyTo};
 use crate::statistics::StageClock;
 use crate::suspended::for_another::Ticket;
 use crate::turns::ClientId;
 
-use super::{Context, Gathering, retain_useful};
+use super::{Context, Gathering};
 
 /// Objects are opened slowly if two take longer than this, in ns, and the second begins within so many
 /// ms after the first, since others wait meanwhile; and that is believed for as long.
@@ -53,7 +53,7 @@ pub(super) struct Host<'h, 's> {
     pub(super) longest: Option<(CompoundOperation, u64)>,
     /// When the next one began, in ns.
     next_since_ns: u64,
-    is_offered: bool,
+    is_open: bool,
     is_summoned: bool,
     /// Since when an object is being opened, in ns.
     opening_since_ns: Option<u64>,
@@ -90,7 +90,7 @@ impl<'h, 's> Host<'h, 's> {
             lent_ns: 0,
             longest: None,
             next_since_ns: 0,
-            is_offered: false,
+            is_open: false,
             is_summoned: false,
             opening_since_ns: None,
             sending_ns: 0,
@@ -131,19 +131,8 @@ impl<'h, 's> Host<'h, 's> {
                 let _ = intent_log.take_room_wait_ns();
             }
         }
-        let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
-        if !left.is_empty() || !self.batch.is_exhausted() {
-            let mut offers = self.seat.offers.lock();
-            let known = offers.iter_mut().find(|offer| Arc::ptr_eq(&offer.batch, self.batch));
-            if let Some(offer) = known {
-                offer.left.absorb(left, spare);
-            } else {
-                let left = std::mem::take(left);
-                offers.push(Offer { batch: Arc::clone(self.batch), left });
-            }
-            self.seat.offer_count.store(offers.len(), Ordering::SeqCst);
-            self.is_offered = true;
-        }
+        let Gathering { outbox, spare, .. } = &mut *self.gathering;
+        self.is_open |= self.seat.open_batches.open(self.batch, outbox, spare);
         if let Some(connection) = self.batch.connection() {
             connection.enter();
         }
@@ -182,18 +171,9 @@ impl<'h, 's> Host<'h, 's> {
         if let Some(client) = self.client {
             core.start_serving(client, self.context.shared.stamp_ns());
         }
-        if self.is_offered {
-            let mut offers = self.seat.offers.lock();
-            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, self.batch))
-            {
-                let mut left = match offers.get_mut(at) {
-                    Some(offer) => std::mem::take(&mut offer.left),
-                    None => Outbox::default(),
-                };
-                let Gathering { outbox, spare, .. } = &mut *self.gathering;
-                outbox.absorb(&mut left, spare);
-            }
-            retain_useful(self.seat, &mut offers);
+        if self.is_open {
+            let Gathering { outbox, spare, .. } = &mut *self.gathering;
+            self.seat.open_batches.take_gathered(self.batch, outbox, spare);
         }
         if let Some(connection) = self.batch.connection() {
             connection.leave(1);

@@ -99,7 +99,7 @@ counters! {
     bytes_out,
     /// Calls whose reply waited for stability.
     parked,
-    /// Times a worker offered its seat before a call that might block.
+    /// Times a worker lent its seat before a call that might block.
     lends,
     /// Times another worker took it.
     takeovers,
