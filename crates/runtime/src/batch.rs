@@ -169,7 +169,7 @@ impl Batch {
 
     /// Lets calls go that were kept, and that nobody will execute.
     pub(crate) fn discard(&self, shared: &Shared) {
-        shared.waiting.stash_bytes.fetch_sub(self.kept_bytes(), Ordering::Relaxed);
+        shared.waiting.call_bytes.fetch_sub(self.kept_bytes(), Ordering::Relaxed);
         if let Some(call) = self.take_suspended() {
             // It came by other ways too, perhaps: who sent it there is told.
             shared.service.refuse(call, &mut Vec::new());
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_suspended_is_kept_in_its_own_size() {
+    fn a_rest_is_kept_in_its_own_size() {
         let mut batch = Batch::new(1 << 16);
         for (start, end) in [(0, 10), (10, 30), (40, 45)] {
             batch.buffer[start..end].fill(end as u8);

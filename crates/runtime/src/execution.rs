@@ -389,9 +389,9 @@ impl Executor {
         let Gathering { outbox, spare, .. } = &mut self.gathering;
         seat.open_batches.close(batch, outbox, spare);
         let rest = batch.take_rest();
-        self.context.shared.waiting.stash_bytes.fetch_add(rest.kept_bytes(), Ordering::Relaxed);
+        self.context.shared.waiting.call_bytes.fetch_add(rest.kept_bytes(), Ordering::Relaxed);
         // Before later ones.
-        slot.pending.push_front(rest);
+        slot.due.push_front(rest);
         // Serving it arms the watch, or goes on if there is room already.
         core.enqueue(token);
         true
@@ -604,7 +604,7 @@ fn suspend_for_storage(
     let Only { batch, index, .. } = only;
     let (Some(connection), Some(core)) = (batch.connection(), core) else { return Err(call) };
     let options = &context.shared.options;
-    let waiting = &context.shared.waiting.stash_bytes;
+    let waiting = &context.shared.waiting.call_bytes;
     let token = connection.token.load(Ordering::Relaxed);
     let Some(slot) = core.connections.at(token) else { return Err(call) };
     let client = slot.client;
@@ -639,7 +639,7 @@ fn suspend_for_another(
 ) -> Result<(), SuspendedCall> {
     let Only { batch, index, .. } = only;
     let options = &context.shared.options;
-    let waiting = &context.shared.waiting.stash_bytes;
+    let waiting = &context.shared.waiting.call_bytes;
     let has_memory = waiting.load(Ordering::Relaxed) + batch.record(index).len()
         <= options.waiting_bytes_max / 2;
     // Others of the connection's calls go on.

@@ -94,7 +94,7 @@ pub(crate) struct SeatCore {
     pub(crate) next_sweep_ms: u64,
     pub(crate) next_backlog_check_ms: u64,
     /// No stale partial call was found; not looked for again before then.
-    pub(crate) next_stash_check_ms: u64,
+    pub(crate) next_call_bytes_check_ms: u64,
     /// There was no idle connection to be closed; not looked for again before then.
     pub(crate) next_idle_search_ms: u64,
     pub(crate) is_draining: bool,
@@ -105,8 +105,8 @@ pub(crate) struct DatagramPort {
     pub(crate) socket: Arc<DatagramSocket>,
     pub(crate) client: ClientId,
     pub(crate) is_queued: bool,
-    /// Calls that have waited for a client, and are to be executed again.
-    pub(crate) pending: VecDeque<Arc<Batch>>,
+    /// Suspended calls that go on, to be executed in its next turns.
+    pub(crate) due: VecDeque<Arc<Batch>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl Seat {
                 socket,
                 client: turns.join_apart(),
                 is_queued: false,
-                pending: VecDeque::new(),
+                due: VecDeque::new(),
             })
             .collect();
         Ok(Self {
@@ -188,7 +188,7 @@ impl Seat {
                 last_served: (u64::MAX, 0),
                 next_sweep_ms: 0,
                 next_backlog_check_ms: 0,
-                next_stash_check_ms: 0,
+                next_call_bytes_check_ms: 0,
                 next_idle_search_ms: 0,
                 is_draining: false,
             }),
@@ -269,9 +269,9 @@ pub(crate) struct Slot {
     pub(crate) framing: Framing,
     /// How much is received at one time.
     pub(crate) appetite: Appetite,
-    /// Calls received that were suspended: its turn was over, the peer reads too slowly, or too
-    /// many of its calls are parked.
-    pub(crate) pending: VecDeque<Arc<Batch>>,
+    /// Calls to be executed in its next turns, before any is received: the rests of batches, kept since its turn was
+    /// over, the peer reads too slowly, or too many of its calls are parked; and suspended ones that go on.
+    pub(crate) due: VecDeque<Arc<Batch>>,
     /// When bytes last came, in ms.
     pub(crate) active_ms: u64,
     pub(crate) is_queued: bool,
@@ -282,10 +282,9 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Memory used by calls half received or suspended, in bytes.
+    /// Memory used by calls received in part or due, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.framing.stash_bytes()
-            + self.pending.iter().map(|batch| batch.kept_bytes()).sum::<usize>()
+        self.framing.stash_bytes() + self.due.iter().map(|batch| batch.kept_bytes()).sum::<usize>()
     }
 }
 
@@ -342,7 +341,7 @@ impl Slots {
             client,
             framing: Framing::default(),
             appetite: Appetite::default(),
-            pending: VecDeque::new(),
+            due: VecDeque::new(),
             active_ms: now_ms,
             is_queued: false,
             is_readable: false,
@@ -452,7 +451,7 @@ impl SeatCore {
                     return;
                 };
                 let connection = Arc::clone(&slot.connection);
-                slot.pending.push_front(call.batch);
+                slot.due.push_front(call.batch);
                 self.enqueue(token);
                 connection.leave(1);
             }
@@ -461,7 +460,7 @@ impl SeatCore {
                 let index = self.datagram_sockets.iter().position(is_same);
                 match index.and_then(|index| Some((index, self.datagram_sockets.get_mut(index)?))) {
                     Some((index, port)) => {
-                        port.pending.push_back(call.batch);
+                        port.due.push_back(call.batch);
                         self.enqueue_datagrams(index);
                     }
                     None => call.batch.discard(shared),

@@ -167,7 +167,8 @@ impl Worker {
             let waiting = &self.shared.waiting;
             let is_ending = core.is_draining && waiting.connections.load(Ordering::Relaxed) > 0;
             if is_ending
-                || waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max
+                || waiting.reply_bytes.load(Ordering::Relaxed)
+                    > self.shared.options.waiting_bytes_max
             {
                 wake_ms = wake_ms.min(core.next_backlog_check_ms);
             }
@@ -273,7 +274,7 @@ impl Worker {
             accept::close(&self.pool, seat, core, token);
             return;
         }
-        if slot.is_ended && slot.pending.is_empty() {
+        if slot.is_ended && slot.due.is_empty() {
             // Replies may be due still; they keep the connection.
             let is_done = || connection.in_flight() == 0 && connection.backlog_bytes() == 0;
             connection.watch();
@@ -283,19 +284,19 @@ impl Worker {
             return;
         }
         let options = &self.shared.options;
-        // Others may wait for what was suspended: a client that has connected again.
-        let is_due = |batch: &Arc<Batch>| batch.suspended_since_ms().is_some();
-        if !slot.pending.front().is_some_and(is_due) && !connection.may_send_calls(options) {
+        // Others may wait for a suspended call: a client that has connected again.
+        let is_suspended = |batch: &Arc<Batch>| batch.suspended_since_ms().is_some();
+        if !slot.due.front().is_some_and(is_suspended) && !connection.may_send_calls(options) {
             connection.watch();
             if !connection.may_send_calls(options) {
                 return;
             }
         }
-        if !slot.pending.is_empty() {
+        if !slot.due.is_empty() {
             if self.executor.begin() {
-                if let Some(batch) = slot.pending.pop_front() {
+                if let Some(batch) = slot.due.pop_front() {
                     let kept = batch.kept_bytes();
-                    self.shared.waiting.stash_bytes.fetch_sub(kept, Ordering::Relaxed);
+                    self.shared.waiting.call_bytes.fetch_sub(kept, Ordering::Relaxed);
                     core.enqueue(token);
                     self.executor.run(seat, guard, &batch);
                 }
@@ -350,7 +351,7 @@ impl Worker {
                 );
             }
         }
-        self.bound_stashes(seat, core);
+        self.bound_call_bytes(seat, core);
         if !batch.records.places.is_empty() {
             self.counters.batches.add(1);
             batch.origin = Origin::Stream(Arc::clone(connection));
@@ -420,13 +421,13 @@ impl Worker {
         if slot.is_readable && matches!(receipt, Receipt::Calls) {
             core.enqueue(token);
         }
-        let stashes = &self.shared.waiting.stash_bytes;
+        let call_bytes = &self.shared.waiting.call_bytes;
         match stash_after.cmp(&stash_before) {
             std::cmp::Ordering::Greater => {
-                stashes.fetch_add(stash_after - stash_before, Ordering::Relaxed);
+                call_bytes.fetch_add(stash_after - stash_before, Ordering::Relaxed);
             }
             std::cmp::Ordering::Less => {
-                stashes.fetch_sub(stash_before - stash_after, Ordering::Relaxed);
+                call_bytes.fetch_sub(stash_before - stash_after, Ordering::Relaxed);
             }
             std::cmp::Ordering::Equal => {}
         }
@@ -436,18 +437,18 @@ impl Worker {
     /// Closes connections with half-received calls, the stalest first, until what they use is
     /// within bounds. One that has sent something just now is spared, unless they use far too
     /// much.
-    fn bound_stashes(&mut self, seat: &Seat, core: &mut SeatCore) {
+    fn bound_call_bytes(&mut self, seat: &Seat, core: &mut SeatCore) {
         let waiting = &self.shared.waiting;
         let bytes_max = self.shared.options.waiting_bytes_max;
         loop {
-            let used =
-                waiting.bytes.load(Ordering::Relaxed) + waiting.stash_bytes.load(Ordering::Relaxed);
+            let used = waiting.reply_bytes.load(Ordering::Relaxed)
+                + waiting.call_bytes.load(Ordering::Relaxed);
             if used <= bytes_max {
                 return;
             }
             let now_ms = self.shared.now_ms();
             let is_far_over = used / 2 > bytes_max;
-            if !is_far_over && now_ms < core.next_stash_check_ms {
+            if !is_far_over && now_ms < core.next_call_bytes_check_ms {
                 return;
             }
             let stalest = core
@@ -458,14 +459,14 @@ impl Worker {
                 .min_by_key(|(_, slot)| slot.active_ms)
                 .map(|(token, slot)| (token, slot.connection.peer.address));
             let Some((token, address)) = stalest else {
-                core.next_stash_check_ms = now_ms + BACKLOG_CHECK_MS;
+                core.next_call_bytes_check_ms = now_ms + BACKLOG_CHECK_MS;
                 return;
             };
             limited!(
                 self.shared.log,
                 LogKind::Memory,
                 warn,
-                "calls received in part or suspended use too much memory; closing the connection of \
+                "calls received in part or kept for later use too much memory; closing the connection of \
                  {address}, which has sent nothing for longest"
             );
             accept::close(&self.pool, seat, core, token);
@@ -485,8 +486,8 @@ impl Worker {
         if !self.executor.begin() {
             return;
         }
-        if let Some(batch) = port.pending.pop_front() {
-            self.shared.waiting.stash_bytes.fetch_sub(batch.kept_bytes(), Ordering::Relaxed);
+        if let Some(batch) = port.due.pop_front() {
+            self.shared.waiting.call_bytes.fetch_sub(batch.kept_bytes(), Ordering::Relaxed);
             // Also for what has come meanwhile, of which no other event tells.
             core.enqueue_datagrams(index);
             self.executor.run(seat, guard, &batch);
@@ -548,7 +549,7 @@ impl Worker {
     fn bound_backlogs(&mut self, seat: &Seat, core: &mut SeatCore, now_ms: u64) {
         let waiting = &self.shared.waiting;
         while core.is_draining
-            || waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max
+            || waiting.reply_bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max
         {
             let slowest = core
                 .connections
@@ -626,7 +627,7 @@ impl Worker {
                     doomed.push(token);
                 }
             } else if connection.in_flight() == 0
-                && slot.pending.is_empty()
+                && slot.due.is_empty()
                 && now_ms.saturating_sub(slot.active_ms) > limit_ms
             {
                 doomed.push(token);
