@@ -428,7 +428,7 @@ impl SeatCore {
     pub(crate) fn suspend_for_another(
         &mut self,
         call: KeptCall,
-        ticket: Arc<Ticket>,
+        ticket: &Arc<Ticket>,
         shared: &Shared,
     ) {
         let is_gone = match call.origin {

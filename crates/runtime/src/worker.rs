@@ -192,7 +192,7 @@ impl Worker {
                                 accept::adopt(&self.pool, seat, core, &connection);
                             }
                             HandedOver::Call(call, ticket) => {
-                                core.suspend_for_another(call, ticket, &self.shared);
+                                core.suspend_for_another(call, &ticket, &self.shared);
                             }
                         }
                     }

@@ -18,7 +18,8 @@ use crate::statistics::StageClock;
 use crate::suspended::for_another::Ticket;
 use crate::turns::ClientId;
 
-use super::{Context, Gathering};
+use super::gathering::{Context, Gathering};
+use super::suspending::Patience;
 
 /// Objects are opened slowly if two take longer than this, in ns, and the second begins within so many
 /// ms after the first, since others wait meanwhile; and that is believed for as long.
@@ -102,16 +103,11 @@ impl<'h, 's> Host<'h, 's> {
     /// Sends the batched replies to others, which is none of this call's time.
     fn send_batched(&mut self) {
         let Some(core) = self.guard.as_deref_mut() else { return };
-        if core.batched.is_empty() {
-            return;
-        }
-        let begun_ns = self.context.shared.stamp_ns();
-        self.gathering.send_batched(self.context, core);
-        let ns = self.context.shared.stamp_ns().saturating_sub(begun_ns);
-        self.sending_ns += ns;
+        let Some(sent) = self.gathering.send_batched(self.context, core) else { return };
+        self.sending_ns += sent.took_ns();
         if let Some(stages) = &mut self.stages {
-            stages.skip(ns);
-            self.part_since_ns += ns;
+            stages.skip(sent.took_ns());
+            self.part_since_ns += sent.took_ns();
         }
     }
 
@@ -141,6 +137,10 @@ impl<'h, 's> Host<'h, 's> {
         let to_be_counted = self.storage.filter(|_| self.counted.is_none());
         self.lent = Some(self.seat.lend(guard, to_be_counted));
         self.context.pool.note_lent();
+    }
+
+    fn patience(&self, patience_ms: u64) -> Patience {
+        Patience { since_ms: self.batch.suspended_since_ms(), patience_ms }
     }
 
     /// Takes the seat back, if it is lent, unless another worker has it: to be called when the call
@@ -199,10 +199,10 @@ impl CallHost for Host<'_, '_> {
             return Room::Free;
         }
         let now_ms = shared.now_ms();
-        let since_ms = self.batch.suspended_since_ms();
+        let patience = self.patience(shared.options.storage_patience_ms);
         let uncounted = pool.uncounted(storage);
         // Those who came before are first. Datagrams cannot stand in line.
-        let may_stand = since_ms.is_none() && self.address.is_none();
+        let may_stand = patience.since_ms.is_none() && self.address.is_none();
         let is_last = may_stand && core.suspended.for_storage.has_line(storage);
         let mut room = if is_last {
             match pool.blocked.room(storage, uncounted, now_ms) {
@@ -212,8 +212,7 @@ impl CallHost for Host<'_, '_> {
         } else {
             pool.blocked.admit(storage, uncounted, now_ms)
         };
-        let patience_ms = shared.options.storage_patience_ms;
-        if room == Room::Later && since_ms.is_some_and(|since| since + patience_ms <= now_ms) {
+        if room == Room::Later && patience.is_over(now_ms) {
             room = Room::None;
         }
         match room {
@@ -235,11 +234,7 @@ impl CallHost for Host<'_, '_> {
     }
 
     fn waker(&mut self, patience_ms: u64) -> Option<Waker> {
-        let now_ms = self.context.shared.now_ms();
-        let until_ms = self.batch.suspended_since_ms().unwrap_or(now_ms) + patience_ms;
-        if until_ms <= now_ms {
-            return None;
-        }
+        let until_ms = self.patience(patience_ms).until_ms(self.context.shared.now_ms())?;
         let ticket = Ticket::new(&self.seat.mailbox, until_ms);
         self.ticket = Some(Arc::clone(&ticket));
         Some(Waker::from(ticket))
@@ -253,7 +248,7 @@ impl CallHost for Host<'_, '_> {
 
     fn seldom_blocks(&mut self) {
         if self.lent.is_none() {
-            let mark_ns = self.gathering.mark_ns;
+            let mark_ns = self.gathering.turn.mark_ns();
             let is_due = self.guard.as_deref().is_some_and(|core| core.batched.is_due(mark_ns));
             // Should this call sleep after all, another worker sends what is batched.
             self.lend(!is_due && self.context.pool.has_stand_ins());
@@ -261,7 +256,7 @@ impl CallHost for Host<'_, '_> {
     }
 
     fn opens(&mut self) {
-        if self.gathering.now_ms < self.seat.opens_slowly_until_ms.load(Ordering::Relaxed) {
+        if self.gathering.turn.now_ms() < self.seat.opens_slowly_until_ms.load(Ordering::Relaxed) {
             self.will_block();
         } else {
             self.seldom_blocks();

@@ -57,10 +57,10 @@ pub(crate) struct ForAnother {
 
 impl ForAnother {
     /// Keeps a call until it is woken. Gives it back if it was already.
-    pub(crate) fn keep(&mut self, call: KeptCall, ticket: Arc<Ticket>) -> Option<KeptCall> {
+    pub(crate) fn keep(&mut self, call: KeptCall, ticket: &Arc<Ticket>) -> Option<KeptCall> {
         let number = ticket.number;
         self.ends.insert((ticket.until_ms, number));
-        self.calls.insert(number, (call, Arc::clone(&ticket)));
+        self.calls.insert(number, (call, Arc::clone(ticket)));
         // After it is kept.
         if ticket.is_woken.load(Ordering::SeqCst) { self.take(number) } else { None }
     }
@@ -112,7 +112,7 @@ mod tests {
         KeptCall { origin: KeptOrigin::Connection(token), batch }
     }
 
-    fn number(call: KeptCall) -> u64 {
+    fn number(call: &KeptCall) -> u64 {
         call.batch.suspended_since_ms().expect("it is suspended")
     }
 
@@ -135,11 +135,11 @@ mod tests {
         let (mut suspended, mailbox) = (ForAnother::default(), mailbox());
         let early = Ticket::new(&mailbox, 10);
         Waker::from(Arc::clone(&early)).wake();
-        assert!(suspended.keep(call(1, 1), early).is_some());
+        assert!(suspended.keep(call(1, 1), &early).is_some());
         assert!(wake(&mut suspended, &mailbox).is_empty(), "its message does nothing");
         let late = Ticket::new(&mailbox, 10);
         let waker = Waker::from(Arc::clone(&late));
-        assert!(suspended.keep(call(2, 2), late).is_none());
+        assert!(suspended.keep(call(2, 2), &late).is_none());
         assert_eq!(suspended.next_end_ms(), Some(10));
         waker.wake_by_ref();
         waker.wake();
@@ -163,7 +163,7 @@ mod tests {
                     }
                     waker.wake();
                 });
-                let is_woken = suspended.keep(call(0, 0), ticket).is_some();
+                let is_woken = suspended.keep(call(0, 0), &ticket).is_some();
                 woken.fetch_add(usize::from(is_woken), Ordering::Relaxed);
             });
             let by_message = wake(&mut suspended, &mailbox).len();
@@ -197,7 +197,7 @@ mod tests {
                         if let Some((_, call)) = waiting.get_mut(index)
                             && let Some((call, ticket)) = call.take()
                         {
-                            out.extend(suspended.keep(call, ticket).map(number));
+                            out.extend(suspended.keep(call, &ticket).map(|call| number(&call)));
                         }
                     }
                     3 => {
@@ -205,21 +205,21 @@ mod tests {
                             waker.wake_by_ref();
                         }
                     }
-                    4 => out.extend(wake(&mut suspended, &mailbox).into_iter().map(number)),
+                    4 => out.extend(wake(&mut suspended, &mailbox).into_iter().map(|call| number(&call))),
                     _ => {
                         now_ms += more;
-                        out.extend(std::iter::from_fn(|| suspended.take_expired(now_ms)).map(number));
-                        out.extend(suspended.take_of(index as u64).into_iter().map(number));
+                        out.extend(std::iter::from_fn(|| suspended.take_expired(now_ms)).map(|call| number(&call)));
+                        out.extend(suspended.take_of(index as u64).into_iter().map(|call| number(&call)));
                     }
                 }
                 prop_assert_eq!(suspended.calls.len(), suspended.ends.len());
             }
             for (waker, call) in waiting {
                 waker.wake();
-                let kept = call.and_then(|(call, ticket)| suspended.keep(call, ticket));
-                out.extend(kept.map(number));
+                let kept = call.and_then(|(call, ticket)| suspended.keep(call, &ticket));
+                out.extend(kept.map(|call| number(&call)));
             }
-            out.extend(wake(&mut suspended, &mailbox).into_iter().map(number));
+            out.extend(wake(&mut suspended, &mailbox).into_iter().map(|call| number(&call)));
             prop_assert!(suspended.calls.is_empty());
             let count = out.len();
             out.sort_unstable();
