@@ -16,7 +16,7 @@ use super::{
     COMMITTERS, DRAIN_POLL, FULL_WAIT, INLINE_WRITE_NS_MAX, IntentLogKeeper, Phase, RETRY,
 };
 
-/// What is held back while a committer sleeps waits no longer for more.
+/// What workers hold while a committer sleeps waits no longer for more.
 const HELD_MAX: Duration = Duration::from_millis(1);
 /// How long a committer may run while others want its CPU: shorter than a worker, so that it gets it
 /// at once.
@@ -335,7 +335,7 @@ mod tests {
     use crate::keeper::switch_tests::start;
 
     #[test]
-    fn what_is_held_back_is_written_when_it_is_released_or_wanted() {
+    fn what_is_held_is_written_when_it_is_released_or_wanted() {
         let place = tempfile::tempdir().expect("a directory");
         let keeper = start(place.path()).keeper;
         let is_written = || keeper.is_wanted.store(false, Ordering::SeqCst);
