@@ -109,3 +109,61 @@ impl OpenBatches {
         self.count.store(batches.len(), Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Unit ring.
+    use super::*;
+    use crate::framing::RecordPlace;
+    use crate::statistics::{Answered, Executed};
+
+    /// A batch of so many calls.
+    fn batch(calls: usize) -> Arc<Batch> {
+        let mut batch = Batch::new(0);
+        batch.records.places = vec![RecordPlace::Buffer(0..0); calls];
+        Arc::new(batch)
+    }
+
+    /// What a call leaves.
+    fn gathered(index: usize) -> Outbox {
+        let answered = vec![Answered { index, executed: Executed::default() }];
+        Outbox { answered, ..Outbox::default() }
+    }
+
+    fn indices(outbox: &Outbox) -> Vec<usize> {
+        outbox.answered.iter().map(|answered| answered.index).collect()
+    }
+
+    #[test]
+    fn a_batch_is_open_while_something_of_it_is_left() {
+        let (open, mut spare) = (OpenBatches::default(), SpareBuffers::default());
+        let batch = batch(1);
+        assert!(open.open(&batch, &mut gathered(7), &mut spare));
+        assert!(open.open(&batch, &mut gathered(8), &mut spare), "one batch, opened twice");
+        let (taken, outbox) = open.take_next().unwrap();
+        assert!(Arc::ptr_eq(&taken, &batch) && open.lock().len() == 1);
+        assert_eq!(indices(&outbox), [7, 8]);
+        taken.take_next().unwrap();
+        assert!(open.take_next().is_none(), "nothing is left of it");
+        assert!(!open.are_any() && open.lock().is_empty());
+        assert!(!open.open(&batch, &mut Outbox::default(), &mut spare), "nor is there to be");
+    }
+
+    #[test]
+    fn what_others_have_gathered_comes_back_to_who_opened_the_batch() {
+        let (open, mut spare) = (OpenBatches::default(), SpareBuffers::default());
+        let (one, other) = (batch(1), batch(1));
+        open.open(&other, &mut gathered(1), &mut spare);
+        open.open(&one, &mut Outbox::default(), &mut spare);
+        open.open(&one, &mut gathered(2), &mut spare);
+        let mut own = gathered(3);
+        open.take_gathered(&one, &mut own, &mut spare);
+        assert_eq!((indices(&own), open.lock().len()), (vec![3, 2], 2), "it has a call still");
+        let mut own = Outbox::default();
+        open.close(&other, &mut own, &mut spare);
+        assert_eq!((indices(&own), open.lock().len()), (vec![1], 1));
+        one.give_up();
+        open.close_finished();
+        assert!(!open.are_any());
+    }
+}
