@@ -33,7 +33,7 @@ struct Asked<'b> {
 /// What became of a call, or its panic.
 type Outcome = thread::Result<Verdict>;
 
-/// An execution of a call that has execution.
+/// An execution of a call, at its end.
 struct Execution {
     /// What had become of its time before.
     waited: Waited,
