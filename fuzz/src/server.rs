@@ -350,7 +350,7 @@ impl Server {
                 self.engine.settle(call, outcome, self.now_ms, &mut bytes);
                 bytes
             }
-            Verdict::Silent | Verdict::PutOff(_) | Verdict::HangUp(_) => {
+            Verdict::Silent | Verdict::Suspended(_) | Verdict::HangUp(_) => {
                 assert!(reply.bytes.is_empty(), "no reply was due");
                 return None;
             }

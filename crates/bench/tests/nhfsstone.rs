@@ -113,8 +113,8 @@ fn a_slow_server_cannot_hide_behind_the_schedule() {
 }
 
 #[test]
-fn calls_that_are_put_off_are_made_again() {
-    let server = FakeServer::start(Fault::PutsOffEvery(50));
+fn calls_refused_for_now_are_made_again() {
+    let server = FakeServer::start(Fault::RefusesEvery(50));
     let report = run(&load(&server), &Control::default()).unwrap();
     let level = &report.levels[0];
     assert!(level.checks.try_later > 0);

@@ -178,8 +178,8 @@ fn what_a_restarted_server_may_lose_is_no_broken_promise() {
 }
 
 #[test]
-fn calls_that_are_put_off_are_made_again() {
-    let server = FakeServer::start(Fault::PutsOffEvery(40));
+fn calls_refused_for_now_are_made_again() {
+    let server = FakeServer::start(Fault::RefusesEvery(40));
     for operation in ["getattr", "create"] {
         let report = run(&load(&server, operation), &Control::default()).unwrap();
         assert!(report.checks.try_later > 0);
@@ -270,8 +270,8 @@ fn a_server_at_fault_is_found_out_over_nfs4() {
 
 /// By SEQUENCE, which leaves the slot where it is, and by the operation after it.
 #[test]
-fn requests_that_are_put_off_are_made_again() {
-    let server = FakeServer::start(Fault::PutsOffEvery(40));
+fn requests_refused_for_now_are_made_again() {
+    let server = FakeServer::start(Fault::RefusesEvery(40));
     for operation in ["getattr", "read:4096", "write:4096", "rename", "lock+unlock", "open+close"] {
         let report = run(&over_nfs4(&server, operation), &Control::default()).unwrap();
         assert!(report.checks.try_later > 0);

@@ -136,9 +136,9 @@ fn the_limit_of_loopback_is_measured_in_the_same_run() {
 }
 
 #[test]
-fn calls_that_are_put_off_are_made_again() {
+fn calls_refused_for_now_are_made_again() {
     for direction in [Direction::Read, Direction::Write] {
-        let server = FakeServer::start(Fault::PutsOffEvery(30));
+        let server = FakeServer::start(Fault::RefusesEvery(30));
         let report = run(&stream(&server, direction), &Control::default()).unwrap();
         assert!(report.checks.try_later > 0);
     }

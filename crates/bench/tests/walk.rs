@@ -91,8 +91,8 @@ fn a_server_at_fault_is_found_out() {
 }
 
 #[test]
-fn calls_that_are_put_off_are_made_again() {
-    let server = FakeServer::start(Fault::PutsOffEvery(90));
+fn calls_refused_for_now_are_made_again() {
+    let server = FakeServer::start(Fault::RefusesEvery(90));
     let report = run(&walk(&server), &Control::default()).unwrap();
     assert!(report.points.iter().map(|point| point.try_later).sum::<u64>() > 0);
 }

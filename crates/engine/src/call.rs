@@ -18,7 +18,7 @@ use crate::identity::{Acting, WireIdentity, squash_groups, squashed};
 use crate::operation::Operation;
 use crate::peer::{Peer, Transport};
 use crate::program::Program;
-use crate::progress::{EndedRun, Suspended};
+use crate::progress::{EndedRun, SuspendedRun};
 use crate::promises::Promises;
 use crate::reply::CallSubject;
 use crate::reply_cache::{Admission, CREDENTIAL_AT, CallKey, Execution, Judged, ReplyCache};
@@ -59,7 +59,7 @@ pub(crate) struct Call<'a> {
     pub(crate) is_repeat: bool,
     pub(crate) promises: Promises,
     /// What is left of a COMPOUND that waits for its storage.
-    pub(crate) suspended: Option<Suspended>,
+    pub(crate) suspended: Option<SuspendedRun>,
     /// What a COMPOUND's session has to know when its reply goes out.
     pub(crate) ended_run: Option<EndedRun>,
 }
@@ -182,7 +182,7 @@ impl<'a> Call<'a> {
         }
         let key = self.key();
         // In progress since it was executed first.
-        if self.host.take_put_off().is_none() {
+        if self.host.take_suspended().is_none() {
             match self.ask_cache(&key, reply) {
                 Admission::New => {}
                 Admission::Replayed => {
@@ -203,7 +203,7 @@ impl<'a> Call<'a> {
     }
 
     /// Whether the call, which has this result, is to be executed again later.
-    pub(crate) fn is_put_off(&self, result: &[u8]) -> bool {
+    pub(crate) fn is_suspended(&self, result: &[u8]) -> bool {
         let operation = self.op.operation;
         self.lacks_room == Some(Room::Later)
             && (!self.wait.is_due_again() || operation.may_tell_of(result, FsError::TryLater))

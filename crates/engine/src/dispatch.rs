@@ -19,7 +19,7 @@ use crate::programs::{self, PROGRAMS, Unserved};
 use crate::promises::Promises;
 use crate::record;
 use crate::reply::{CallFacts, CallSubject, ReplyBuffer};
-use crate::verdict::{Kept, ParkedCall, PutOffCall, Verdict};
+use crate::verdict::{Kept, ParkedCall, SuspendedCall, Verdict};
 
 const RPC_VERSION: u32 = 2;
 const MESSAGE_TYPE_CALL: u32 = 0;
@@ -148,7 +148,7 @@ impl Engine {
             reply.complaint = Some(complaint);
         }
         let execution = call.admitted.take();
-        if call.is_put_off(result) {
+        if call.is_suspended(result) {
             let result = reply.bytes.split_off(result_at);
             start.drop_reply(reply);
             // Not even then does the client get a result that its protocol does not have.
@@ -156,7 +156,7 @@ impl Engine {
             let run = call.suspended.take().map(|run| Kept::Run(Box::new(run)));
             let kept = run.or(execution.map(|execution| Kept::Execution(Box::new(execution))));
             let wait = call.wait.take();
-            return Verdict::PutOff(PutOffCall::new(xid, result, kept, wait));
+            return Verdict::Suspended(SuspendedCall::new(xid, result, kept, wait));
         }
         let mut run = call.ended_run.take();
         if operation.stays_silent(result) {
@@ -261,7 +261,7 @@ fn end_silently(call: &mut Call<'_>, reply: &mut ReplyBuffer) -> Verdict {
         let execution = call.admitted.take();
         let kept = execution.map(|execution| Kept::Execution(Box::new(execution)));
         let wait = call.wait.take();
-        return Verdict::PutOff(PutOffCall::new(call.message.xid, None, kept, wait));
+        return Verdict::Suspended(SuspendedCall::new(call.message.xid, None, kept, wait));
     }
     reply.complaint = call.complaint.take();
     Verdict::Silent

@@ -6,7 +6,7 @@ use steadfast_vfs::FlushDomain;
 
 use crate::compound_operation::CompoundOperation;
 use crate::reply::ReplySink;
-use crate::verdict::PutOffCall;
+use crate::verdict::SuspendedCall;
 
 /// What a call waits for when it waits for storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub enum Room {
     /// It may.
     Free,
     /// So many calls do that nobody would be left for calls to other storage: this one is to be
-    /// executed again later, from its beginning ([`crate::Verdict::PutOff`]).
+    /// executed again later, from its beginning ([`crate::Verdict::Suspended`]).
     Later,
     /// It has found no place for a while, or none of those has come back meanwhile: its client is
     /// to try later (JUKEBOX).
@@ -44,18 +44,18 @@ pub trait CallHost {
         Room::Free
     }
 
-    /// The call is put off though it may wait for its storage: it cannot be executed now, and must not be
+    /// The call is about to be suspended though it may wait for its storage: it cannot be executed now, and must not be
     /// refused.
-    fn is_put_off(&mut self) {}
+    fn will_suspend(&mut self) {}
 
-    /// Gives back what became of the call when it was put off ([`crate::Verdict::PutOff`]), if it was: it is
+    /// Gives back what became of the call when it was suspended ([`crate::Verdict::Suspended`]), if it was: it is
     /// executed again, or goes on.
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
         None
     }
 
-    /// The call has to wait for a client, or for a name service. What executes it again, if it is put off
-    /// after this ([`PutOffCall::waits_for_client`]); `None` if the host does not keep it, or it has waited
+    /// The call has to wait for a client, or for a name service. What executes it again, if it is suspended
+    /// after this ([`SuspendedCall::waits_for_client`]); `None` if the host does not keep it, or it has waited
     /// for so long already: its client is told to try later then.
     ///
     /// The waker may be woken on any thread, with locks held, and before the host has been given the call

@@ -99,7 +99,7 @@ pub use steadfast_shares::ShareId;
 pub use steadfast_state::{
     ClientRecords, DelegationCounts, Image as StateImage, ImageError as StateImageError,
 };
-pub use verdict::{ParkedCall, PutOffCall, Verdict};
+pub use verdict::{ParkedCall, SuspendedCall, Verdict};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -137,7 +137,7 @@ pub struct EngineStatistics {
 /// The server's protocols and state, shared by all workers.
 ///
 /// A worker calls [`Engine::call`] for each message, on any thread, many at once. What it parks is
-/// given to [`Engine::settle`] once its obligation is met or cannot be, what it puts off is called
+/// given to [`Engine::settle`] once its obligation is met or cannot be, what it suspends is called
 /// again or given to [`Engine::refuse`]; both exactly once. [`Engine::flush_failed`] comes before
 /// [`Engine::settle`] of the calls that a failed flush was for. None of them waits, but for what
 /// `call` tells its [`CallHost`].
@@ -343,11 +343,11 @@ impl Engine {
         }
     }
 
-    /// Appends the reply that tells the client of a call that was put off to try later, and does so
+    /// Appends the reply that tells the client of a call that was suspended to try later, and does so
     /// with its duplicates: it will not be executed. Appends nothing if the call has no such reply
     /// (NFSv2; a lock that a host takes again): its client sends it again.
-    pub fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
-        let PutOffCall { xid, result, kept, wait, .. } = call;
+    pub fn refuse(&self, call: SuspendedCall, reply: &mut Vec<u8>) {
+        let SuspendedCall { xid, result, kept, wait, .. } = call;
         drop(wait);
         let Some(result) = result else {
             if let Some(Kept::Execution(execution)) = kept {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::complaint::HangUp;
 use crate::operation::Operation;
-use crate::progress::{EndedRun, Suspended};
+use crate::progress::{EndedRun, SuspendedRun};
 use crate::promises::Awaited;
 use crate::record;
 use crate::reply_cache::Execution;
@@ -17,9 +17,10 @@ pub enum Verdict {
     /// One reply was appended.
     Replied,
     /// The call may not wait for its storage now ([`crate::Room::Later`]), or waits for a client
-    /// ([`PutOffCall::waits_for_client`]), and has changed nothing. The host executes it again later, giving this back ([`crate::CallHost::take_put_off`]), or has its
-    /// client told to try later ([`crate::Engine::refuse`]). Until then its duplicates find it in progress.
-    PutOff(PutOffCall),
+    /// ([`SuspendedCall::waits_for_client`]), and has changed nothing. The host executes it again later, giving this back
+    /// ([`crate::CallHost::take_suspended`]), or has it refused for now ([`crate::Engine::refuse`]). Until then its
+    /// duplicates find it in progress.
+    Suspended(SuspendedCall),
     /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
     Parked(ParkedCall),
     /// No reply is due (a duplicate of a call still in progress).
@@ -28,9 +29,9 @@ pub enum Verdict {
     HangUp(HangUp),
 }
 
-/// A call that was put off.
+/// A call that was suspended.
 #[derive(Debug)]
-pub struct PutOffCall {
+pub struct SuspendedCall {
     pub(crate) xid: u32,
     /// The result that tells its client to try later; `None` if it has no word for that: then its
     /// client is told nothing.
@@ -41,16 +42,16 @@ pub struct PutOffCall {
     pub(crate) wait: Option<Box<Wait>>,
 }
 
-/// What is kept of a call that was put off.
+/// What is kept of a call that was suspended.
 #[derive(Debug)]
 pub(crate) enum Kept {
     /// Under which the duplicate request cache has it in progress.
     Execution(Box<Execution>),
     /// What is left of a COMPOUND.
-    Run(Box<Suspended>),
+    Run(Box<SuspendedRun>),
 }
 
-impl PutOffCall {
+impl SuspendedCall {
     pub(crate) fn new(
         xid: u32,
         result: Option<Vec<u8>>,
@@ -60,7 +61,7 @@ impl PutOffCall {
         Self { xid, result, kept, waits_for_client: wait.is_some(), wait }
     }
 
-    /// A call that no engine put off, for tests of whoever executes it again.
+    /// A call that no engine suspended, for tests of whoever executes it again.
     pub fn for_test(result: Vec<u8>) -> Self {
         Self { xid: 0, result: Some(result), kept: None, waits_for_client: false, wait: None }
     }

@@ -4,10 +4,10 @@
 //! A call that finds something in its way says what it waits for ([`crate::call::Call::wait_for`]), which registers it,
 //! and fails with `TryLater`. It is then judged **again** at once, by executing the operation from its
 //! beginning: what was in the way may have gone before anybody could know that somebody waits for it. If
-//! it is in the way still, the call is put off ([`crate::Verdict::PutOff`]) until [`Waits::wake`], or until
+//! it is in the way still, the call is suspended ([`crate::Verdict::Suspended`]) until [`Waits::wake`], or until
 //! its patience is over. Then the operation is executed once more, and fails if it has to.
 //!
-//! Invariant: *who is put off was judged after it was registered*. Whoever takes a thing out of the way
+//! Invariant: *who is suspended was judged after it was registered*. Whoever takes a thing out of the way
 //! does so first, and calls [`Waits::wake`] then. So either the second judgement found it gone, or the
 //! wake found the registration. The host keeps the same promise from there on
 //! ([`crate::CallHost::waker`]): a wake that comes before the host has the call is not lost.

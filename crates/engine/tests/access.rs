@@ -8,8 +8,8 @@ use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 use steadfast_engine::{
-    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall, ReplyBuffer, Transport,
-    Transports, Verdict,
+    CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, SuspendedCall,
+    Transport, Transports, Verdict,
 };
 use steadfast_shares::{
     Authority, ClientRule, Decision, DomainPattern, Flavors, Groups, HostName, Known, Names,
@@ -72,7 +72,7 @@ impl Authority for Told {
 struct Host<'b> {
     bench: &'b Bench,
     since_ms: u64,
-    put_off: Option<PutOffCall>,
+    suspended: Option<SuspendedCall>,
     woken: Option<Arc<Woken>>,
 }
 
@@ -81,8 +81,8 @@ impl CallHost for Host<'_> {
 
     fn will_block(&mut self) {}
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 
     fn waker(&mut self, patience_ms: u64) -> Option<Waker> {
@@ -112,7 +112,7 @@ impl Wake for Woken {
 struct Waiting {
     message: Vec<u8>,
     since_ms: u64,
-    call: PutOffCall,
+    call: SuspendedCall,
     woken: Arc<Woken>,
 }
 
@@ -209,10 +209,10 @@ impl Bench {
         &self,
         message: Vec<u8>,
         since_ms: u64,
-        put_off: Option<PutOffCall>,
+        suspended: Option<SuspendedCall>,
     ) -> Option<Vec<u8>> {
         let mut reply = ReplyBuffer::default();
-        let mut host = Host { bench: self, since_ms, put_off, woken: None };
+        let mut host = Host { bench: self, since_ms, suspended, woken: None };
         match self.engine.call(&mut host, &self.peer, self.now_ms, &message, &mut reply) {
             Verdict::Replied => Some(results(&reply.bytes)),
             Verdict::Parked(call) => {
@@ -220,7 +220,7 @@ impl Bench {
                 self.engine.settle(call, Ok(()), self.now_ms, &mut bytes);
                 Some(results(&bytes))
             }
-            Verdict::PutOff(call) => {
+            Verdict::Suspended(call) => {
                 assert!(call.waits_for_client() && reply.bytes.is_empty());
                 let woken = host.woken.expect("it has a waker");
                 self.waiting.lock().push(Waiting { message, since_ms, call, woken });

@@ -42,7 +42,7 @@ impl Server {
                 self.engine.settle(call, Ok(()), 0, &mut bytes);
                 Some(bytes)
             }
-            Verdict::Silent | Verdict::PutOff(_) | Verdict::HangUp(_) => None,
+            Verdict::Silent | Verdict::Suspended(_) | Verdict::HangUp(_) => None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_engine::{CallHost, ParkedCall, Peer, PutOffCall, ReplyBuffer, Verdict};
+use steadfast_engine::{CallHost, ParkedCall, Peer, ReplyBuffer, SuspendedCall, Verdict};
 use steadfast_runtime::{Server, ServerOptions, Service};
 use steadfast_vfs::FsError;
 
@@ -29,7 +29,7 @@ impl Service for Canned {
         Verdict::Replied
     }
 
-    fn refuse(&self, _call: PutOffCall, _reply: &mut Vec<u8>) {}
+    fn refuse(&self, _call: SuspendedCall, _reply: &mut Vec<u8>) {}
 
     fn settle(
         &self,

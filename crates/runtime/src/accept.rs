@@ -130,12 +130,10 @@ pub(crate) fn close(pool: &Pool, seat: &Seat, core: &mut SeatCore, token: u64) {
         core.turns.leave(slot.client);
         slot.connection.close();
         let stash_bytes = slot.framing.stash_bytes();
-        pool.shared.waiting.stash_bytes.fetch_sub(stash_bytes, Ordering::Relaxed);
-        let put_off = core.put_off.take_of(token);
+        pool.shared.waiting.call_bytes.fetch_sub(stash_bytes, Ordering::Relaxed);
         let suspended = core.suspended.take_of(token);
-        let put_off = put_off.iter().map(|call| &call.batch);
         let suspended = suspended.iter().map(|call| &call.batch);
-        for batch in slot.pending.iter().chain(put_off).chain(suspended) {
+        for batch in slot.due.iter().chain(suspended) {
             batch.discard(&pool.shared);
         }
         seat.connection_count.fetch_sub(1, Ordering::Relaxed);
@@ -153,7 +151,7 @@ fn close_longest_idle(pool: &Pool, seat: &Seat, core: &mut SeatCore) -> bool {
     let idle = core
         .connections
         .iter()
-        .filter(|(_, slot)| slot.connection.in_flight() == 0 && slot.pending.is_empty())
+        .filter(|(_, slot)| slot.connection.in_flight() == 0 && slot.due.is_empty())
         .filter(|(_, slot)| now_ms.saturating_sub(slot.active_ms) >= IDLE_MS);
     let idlest = idlest(idle, |(_, slot)| (slot.connection.peer.is_back_bound(), slot.active_ms))
         .map(|(token, slot)| (token, slot.connection.peer.address));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use steadfast_engine::{Awaited, PutOffCall};
+use steadfast_engine::{Awaited, SuspendedCall};
 use steadfast_sys::net::Received;
 use steadfast_vfs::FlushDomain;
 
@@ -37,24 +37,24 @@ pub(crate) struct Batch {
     next: AtomicUsize,
     /// It has only what was left of another one.
     is_rest: bool,
-    /// If it is one call that was put off.
-    put_off: Option<BeenPutOff>,
+    /// If it is one call that was suspended.
+    suspension: Option<Suspension>,
 }
 
-/// What is known of a call that was put off.
+/// What is known of a call that was suspended.
 #[derive(Debug)]
-struct BeenPutOff {
+struct Suspension {
     /// When that was first, in ms.
     since_ms: u64,
-    /// When it was put off last, by the stamps' clock, and what had become of its time up to then.
+    /// When it was suspended last, by the stamps' clock, and what had become of its time up to then.
     at_ns: u64,
     waited: Waited,
     waits_for: WaitsFor,
     /// Until it is executed again.
-    call: Mutex<Option<PutOffCall>>,
+    call: Mutex<Option<SuspendedCall>>,
 }
 
-/// What a call that was put off waits for.
+/// What a call that was suspended waits for.
 #[derive(Clone, Copy, Debug)]
 enum WaitsFor {
     Storage,
@@ -63,7 +63,7 @@ enum WaitsFor {
 }
 
 impl WaitsFor {
-    fn of(call: &PutOffCall) -> Self {
+    fn of(call: &SuspendedCall) -> Self {
         match (call.waits_for_client(), call.waits_for_names()) {
             (_, true) => Self::Names,
             (true, false) => Self::Clients,
@@ -72,8 +72,8 @@ impl WaitsFor {
     }
 }
 
-/// What a call that was put off needs beside its bytes.
-const PUT_OFF_BYTES: usize = 512;
+/// What a call that was suspended needs beside its bytes.
+const SUSPENDED_BYTES: usize = 512;
 
 impl Batch {
     pub(crate) fn new(buffer_bytes: usize) -> Self {
@@ -84,7 +84,7 @@ impl Batch {
             arrival: Arrival::default(),
             next: AtomicUsize::new(0),
             is_rest: false,
-            put_off: None,
+            suspension: None,
         }
     }
 
@@ -109,21 +109,21 @@ impl Batch {
         Arc::new(rest)
     }
 
-    /// One call, taken already, to be kept by itself and executed again: it was put off.
+    /// One call, taken already, to be kept by itself and executed again: it was suspended.
     /// `waited`: what became of its time up to now, `now_ns` by the stamps' clock.
     pub(crate) fn only(
         &self,
         index: usize,
-        call: PutOffCall,
+        call: SuspendedCall,
         now_ms: u64,
         (waited, now_ns): (Waited, u64),
     ) -> Arc<Self> {
         let record = self.record(index);
-        let since_ms = self.put_off_since_ms().unwrap_or(now_ms);
+        let since_ms = self.suspended_since_ms().unwrap_or(now_ms);
         let waits_for = WaitsFor::of(&call);
         let call = Mutex::new(Some(call));
-        let put_off = Some(BeenPutOff { since_ms, at_ns: now_ns, waited, waits_for, call });
-        let mut only = Self { is_rest: true, arrival: self.arrival, put_off, ..Self::new(0) };
+        let suspension = Some(Suspension { since_ms, at_ns: now_ns, waited, waits_for, call });
+        let mut only = Self { is_rest: true, arrival: self.arrival, suspension, ..Self::new(0) };
         only.buffer.extend_from_slice(record);
         only.records.places.push(RecordPlace::Buffer(0..record.len()));
         only.origin = match &self.origin {
@@ -139,18 +139,18 @@ impl Batch {
 
     /// Memory used by what is kept of another batch, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        let beside = if self.put_off.is_some() { PUT_OFF_BYTES } else { 0 };
+        let beside = if self.suspension.is_some() { SUSPENDED_BYTES } else { 0 };
         if self.is_rest { self.buffer.capacity() + beside } else { 0 }
     }
 
-    /// Since when the call has been put off, in ms, if it was.
-    pub(crate) fn put_off_since_ms(&self) -> Option<u64> {
-        self.put_off.as_ref().map(|put_off| put_off.since_ms)
+    /// Since when the call has been suspended, in ms, if it was.
+    pub(crate) fn suspended_since_ms(&self) -> Option<u64> {
+        self.suspension.as_ref().map(|suspension| suspension.since_ms)
     }
 
     /// What became of the call's time, when it is executed again now.
     pub(crate) fn waited(&self, now_ns: u64) -> Waited {
-        let Some(BeenPutOff { at_ns, mut waited, waits_for, .. }) = self.put_off else {
+        let Some(Suspension { at_ns, mut waited, waits_for, .. }) = self.suspension else {
             return Waited::default();
         };
         let place = match waits_for {
@@ -163,14 +163,14 @@ impl Batch {
     }
 
     /// Takes out what the engine is to get back if the call is not executed.
-    pub(crate) fn take_put_off(&self) -> Option<PutOffCall> {
-        self.put_off.as_ref()?.call.lock().take()
+    pub(crate) fn take_suspended(&self) -> Option<SuspendedCall> {
+        self.suspension.as_ref()?.call.lock().take()
     }
 
     /// Lets calls go that were kept, and that nobody will execute.
     pub(crate) fn discard(&self, shared: &Shared) {
-        shared.waiting.stash_bytes.fetch_sub(self.kept_bytes(), Ordering::Relaxed);
-        if let Some(call) = self.take_put_off() {
+        shared.waiting.call_bytes.fetch_sub(self.kept_bytes(), Ordering::Relaxed);
+        if let Some(call) = self.take_suspended() {
             // It came by other ways too, perhaps: who sent it there is told.
             shared.service.refuse(call, &mut Vec::new());
         }
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_off_is_kept_in_its_own_size() {
+    fn a_rest_is_kept_in_its_own_size() {
         let mut batch = Batch::new(1 << 16);
         for (start, end) in [(0, 10), (10, 30), (40, 45)] {
             batch.buffer[start..end].fill(end as u8);

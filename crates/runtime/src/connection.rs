@@ -23,9 +23,9 @@ use crate::send_queue::{SendQueue, Sent, SpareBuffers};
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// Of replies.
-    pub(crate) bytes: AtomicUsize,
-    /// Of calls received in part, or put off.
-    pub(crate) stash_bytes: AtomicUsize,
+    pub(crate) reply_bytes: AtomicUsize,
+    /// Of calls that are kept: received in part, left to a later turn, or suspended.
+    pub(crate) call_bytes: AtomicUsize,
     pub(crate) connections: AtomicUsize,
 }
 
@@ -55,8 +55,8 @@ pub(crate) struct Connection {
     backlog_has_files: AtomicBool,
     /// When the peer last made room, in ms.
     progress_ms: AtomicU64,
-    /// Calls parked, put off, or being executed by a worker that offered its seat; and batches whose
-    /// replies are held back.
+    /// Calls parked, suspended, or being executed by a worker that lent its seat; and batches whose
+    /// replies are batched.
     in_flight: AtomicUsize,
     /// The seat waits for `in_flight` to fall.
     is_watched: AtomicBool,
@@ -223,12 +223,12 @@ impl Connection {
 
     fn add_waiting(&self, bytes: usize) {
         self.backlog_bytes.fetch_add(bytes, Ordering::AcqRel);
-        self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.waiting.reply_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn subtract_waiting(&self, bytes: usize) {
         self.backlog_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.waiting.reply_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Whether draining may have to read files.
@@ -251,7 +251,8 @@ impl Connection {
     /// one that has any must wait, however steadily it is read.
     pub(crate) fn may_send_calls(&self, options: &ServerOptions) -> bool {
         let backlog_bytes = self.backlog_bytes();
-        let is_crowded = || self.waiting.bytes.load(Ordering::Relaxed) > options.waiting_bytes_max;
+        let is_crowded =
+            || self.waiting.reply_bytes.load(Ordering::Relaxed) > options.waiting_bytes_max;
         backlog_bytes < options.reply_backlog_bytes_max
             && self.in_flight() < options.calls_in_flight_max
             && (backlog_bytes == 0 || !is_crowded())

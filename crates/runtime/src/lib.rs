@@ -4,7 +4,7 @@
 //! call's way: a worker at a seat (`seat`, `worker`) serves whose turn it is (`turns`): it
 //! receives once, splits records (`framing`) into a batch, executes its calls to completion
 //! (`execution`) and sends all replies at once (`send_queue`, `connection`; `datagram` for UDP), or
-//! one right after the other with those of who is next (`held_back`). A call that may block lends the seat to
+//! one right after the other with those of who is next (`batched`). A call that may block lends the seat to
 //! others meanwhile (`execution`, `pool`). A reply that must wait for stability goes to the file
 //! system's flusher (`shared::flusher`), which sends it when it is due. What all this comes to is counted
 //! by each thread for itself (`statistics`); an [`Observer`] reads it.
@@ -14,22 +14,22 @@
 
 mod accept;
 mod batch;
+mod batched;
+mod blocked;
 mod callbacks;
 mod clock;
 mod connection;
 mod datagram;
 mod execution;
 mod framing;
-mod held_back;
-mod held_up;
 mod listen;
 mod living;
 mod log_limit;
 mod mailbox;
 mod observer;
+mod open_batches;
 mod options;
 mod pool;
-mod put_off;
 mod seat;
 mod send_queue;
 mod server;

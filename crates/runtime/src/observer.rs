@@ -30,7 +30,7 @@ impl Observer {
             sum.workers += pool.worker_count() as u64;
         }
         self.shared.flushers.add_to(&mut sum);
-        sum.waiting_bytes = self.shared.waiting.bytes.load(Ordering::Relaxed) as u64;
+        sum.waiting_bytes = self.shared.waiting.reply_bytes.load(Ordering::Relaxed) as u64;
         sum
     }
 

@@ -43,7 +43,7 @@ pub struct ServerOptions {
     /// Replies that wait for peers, and calls half received, over all connections, in bytes;
     /// beyond it the connections that have made no progress for longest are closed.
     pub waiting_bytes_max: usize,
-    /// Calls of a connection that wait for stability or have been put off, half as many of these at
+    /// Calls of a connection that wait for stability or have been suspended, half as many of these at
     /// the most; beyond it no further calls are read from the connection.
     pub calls_in_flight_max: usize,
     /// Calls that wait for one file system; beyond it workers wait.

@@ -1,5 +1,5 @@
 //! A pool: seats, the workers that serve them, and the monitor that sends a worker to a seat
-//! whose occupant is held up.
+//! whose occupant is blocked.
 //!
 //! A pool has as many seats as CPUs and therefore about as many runnable workers, however many
 //! wait for storage. Workers without a seat stand by; when none does, one more is started, up
@@ -16,7 +16,7 @@ use steadfast_engine::StorageId;
 use steadfast_sys::scheduling;
 
 use crate::ServerOptions;
-use crate::held_up::{HeldUp, Uncounted};
+use crate::blocked::{Blocked, Uncounted};
 use crate::log_limit::{LogKind, limited};
 use crate::seat::{Lent, Seat, SeatGuard};
 use crate::shared::{Phase, Shared};
@@ -61,7 +61,7 @@ pub(crate) struct Pool {
     connections_ever: AtomicU64,
     cpus: Vec<usize>,
     life: WorkersLife,
-    pub(crate) held_up: HeldUp,
+    pub(crate) blocked: Blocked,
     staff: Mutex<Staff>,
     /// Of the staff, to be looked at without the lock.
     has_stand_ins: AtomicBool,
@@ -89,7 +89,7 @@ impl Pool {
         life: WorkersLife,
     ) -> Self {
         let beyond_seats = workers_max(&shared.options, seats.len()) - seats.len();
-        let held_up = HeldUp::new(beyond_seats, seats.len(), shared.options.storage_patience_ms);
+        let blocked = Blocked::new(beyond_seats, seats.len(), shared.options.storage_patience_ms);
         Self {
             index,
             seats,
@@ -100,7 +100,7 @@ impl Pool {
             connections_ever: AtomicU64::new(0),
             cpus,
             life,
-            held_up,
+            blocked,
             staff: Mutex::default(),
             has_stand_ins: AtomicBool::new(false),
             standby: Condvar::new(),
@@ -152,14 +152,14 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes a seat if it is free. Who had lent it, if not the one who asks (by `own`), is held up
+    /// Takes a seat if it is free. Who had lent it, if not the one who asks (by `own`), is blocked
     /// from now on; and who asks is no more, if somebody had taken what he had lent. Who does not get
     /// the seat and does not wait any more tells so ([`Pool::has_come_back`]).
     pub(crate) fn occupy<'s>(&self, seat: &'s Seat, own: Option<Lent>) -> Option<SeatGuard<'s>> {
         let (guard, lent) = seat.occupy()?;
         if own != lent {
             if let Some(storage) = lent.and_then(|lent| lent.storage) {
-                self.held_up.enter(storage, self.shared.now_ms());
+                self.blocked.enter(storage, self.shared.now_ms());
             }
             if let Some(own) = own {
                 self.has_come_back(own);
@@ -181,7 +181,7 @@ impl Pool {
     /// A worker whose seat was taken waits no more.
     pub(crate) fn has_come_back(&self, own: Lent) {
         if let Some(storage) = own.storage {
-            self.held_up.leave(storage, self.shared.now_ms());
+            self.blocked.leave(storage, self.shared.now_ms());
         }
     }
 
@@ -222,7 +222,7 @@ impl Pool {
         self.has_stand_ins.store(idle + more >= self.seats.len(), Ordering::Relaxed);
     }
 
-    /// Sends a worker to a seat, unless all there may be are held up.
+    /// Sends a worker to a seat, unless all there may be are blocked.
     pub(crate) fn summon(self: &Arc<Self>, seat: usize) {
         let mut staff = self.staff.lock();
         if staff.wanted.contains(&seat) {
@@ -284,7 +284,7 @@ impl Pool {
                 is_any_lent |= lent.is_some();
                 if lent.is_some() && lent == *seen {
                     self.summon(seat.index);
-                    // Who lent it may have held back what calls before had logged.
+                    // Who lent it may have held what calls before had logged.
                     if let Some(intent_log) = &self.shared.intent_log {
                         intent_log.rouse();
                     }
@@ -317,8 +317,8 @@ impl Pool {
     /// Whether no call is being executed and no executed call's reply is left behind.
     pub(crate) fn is_quiet(&self) -> bool {
         // While all of these are locked no work moves between what is left and who is busy.
-        let offers: Vec<_> = self.seats.iter().map(|seat| seat.offers.lock()).collect();
-        offers.iter().all(|offers| offers.is_empty()) && !self.counters.is_any_busy()
+        let open: Vec<_> = self.seats.iter().map(|seat| seat.open_batches.lock()).collect();
+        open.iter().all(|batches| batches.is_empty()) && !self.counters.is_any_busy()
     }
 
     /// Lets everybody look at the phase.

@@ -18,27 +18,20 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast_engine::StorageId;
 use steadfast_sys::epoll::{Epoll, Interest};
 
-use crate::batch::{Batch, Outbox};
+use crate::batch::Batch;
+use crate::batched::Batched;
 use crate::connection::Connection;
 use crate::datagram::DatagramSocket;
 use crate::framing::Framing;
-use crate::held_back::HeldBack;
 use crate::mailbox::Mailbox;
-use crate::put_off::PutOff;
+use crate::open_batches::OpenBatches;
 use crate::shared::Shared;
-use crate::suspended::{Origin as SuspendedOrigin, Suspended, SuspendedCall};
+use crate::suspended::for_another::Ticket;
+use crate::suspended::{KeptCall, KeptOrigin, Suspended};
 use crate::turns::{ClientId, Company, Turns};
 
 /// The right to serve a seat.
 pub(crate) type SeatGuard<'a> = MutexGuard<'a, SeatCore>;
-
-/// A batch whose executor offered its seat: others may take its further calls, and are to send
-/// what it gathered.
-#[derive(Debug)]
-pub(crate) struct Offer {
-    pub(crate) batch: Arc<Batch>,
-    pub(crate) left: Outbox,
-}
 
 /// What another thread hands over to the occupant. Bounded: the number of connections has its limit, and the
 /// engine bounds how many calls wait.
@@ -46,8 +39,8 @@ pub(crate) struct Offer {
 pub(crate) enum HandedOver {
     /// A new connection is this seat's.
     Connection(Arc<Connection>),
-    /// A call waits for a client; who executed it has the seat no more.
-    Call(Box<SuspendedCall>),
+    /// A call waits for a client, or for a name service; who executed it has the seat no more.
+    Call(KeptCall, Arc<Ticket>),
 }
 
 #[derive(Debug)]
@@ -57,9 +50,7 @@ pub(crate) struct Seat {
     pub(crate) epoll: Epoll,
     pub(crate) mailbox: Arc<Mailbox>,
     handed_over: Mutex<Vec<HandedOver>>,
-    pub(crate) offers: Mutex<Vec<Offer>>,
-    /// Number of offers, to be looked at without the lock.
-    pub(crate) offer_count: AtomicUsize,
+    pub(crate) open_batches: OpenBatches,
     /// Opening an object was slow; if another one is until then, it is no accident, in ms.
     pub(crate) slow_opening_until_ms: AtomicU64,
     /// Until then opening objects is taken for slow, in ms.
@@ -94,10 +85,7 @@ pub(crate) struct SeatCore {
     /// Whom to serve next.
     pub(crate) turns: Turns<Ready>,
     /// To be sent before anybody waits.
-    pub(crate) held_back: HeldBack,
-    /// Calls that may not wait for their storage yet.
-    pub(crate) put_off: PutOff,
-    /// Calls that wait for clients.
+    pub(crate) batched: Batched,
     pub(crate) suspended: Suspended,
     /// Who is served, and since when, in ns.
     serving: Option<(ClientId, u64)>,
@@ -106,7 +94,7 @@ pub(crate) struct SeatCore {
     pub(crate) next_sweep_ms: u64,
     pub(crate) next_backlog_check_ms: u64,
     /// No stale partial call was found; not looked for again before then.
-    pub(crate) next_stash_check_ms: u64,
+    pub(crate) next_call_bytes_check_ms: u64,
     /// There was no idle connection to be closed; not looked for again before then.
     pub(crate) next_idle_search_ms: u64,
     pub(crate) is_draining: bool,
@@ -117,8 +105,8 @@ pub(crate) struct DatagramPort {
     pub(crate) socket: Arc<DatagramSocket>,
     pub(crate) client: ClientId,
     pub(crate) is_queued: bool,
-    /// Calls that have waited for a client, and are to be executed again.
-    pub(crate) pending: VecDeque<Arc<Batch>>,
+    /// Suspended calls that go on, to be executed in its next turns.
+    pub(crate) due: VecDeque<Arc<Batch>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +171,7 @@ impl Seat {
                 socket,
                 client: turns.join_apart(),
                 is_queued: false,
-                pending: VecDeque::new(),
+                due: VecDeque::new(),
             })
             .collect();
         Ok(Self {
@@ -194,22 +182,20 @@ impl Seat {
                 listeners,
                 listeners_resume_ms: None,
                 turns,
-                held_back: HeldBack::default(),
-                put_off: PutOff::default(),
+                batched: Batched::default(),
                 suspended: Suspended::default(),
                 serving: None,
                 last_served: (u64::MAX, 0),
                 next_sweep_ms: 0,
                 next_backlog_check_ms: 0,
-                next_stash_check_ms: 0,
+                next_call_bytes_check_ms: 0,
                 next_idle_search_ms: 0,
                 is_draining: false,
             }),
             epoll,
             mailbox: Arc::new(mailbox),
             handed_over: Mutex::default(),
-            offers: Mutex::default(),
-            offer_count: AtomicUsize::new(0),
+            open_batches: OpenBatches::default(),
             slow_opening_until_ms: AtomicU64::new(0),
             opens_slowly_until_ms: AtomicU64::new(0),
             lent: AtomicU64::new(0),
@@ -283,9 +269,9 @@ pub(crate) struct Slot {
     pub(crate) framing: Framing,
     /// How much is received at one time.
     pub(crate) appetite: Appetite,
-    /// Calls received that were put off: its turn was over, the peer reads too slowly, or too
-    /// many of its calls are parked.
-    pub(crate) pending: VecDeque<Arc<Batch>>,
+    /// Calls to be executed in its next turns, before any is received: the rests of batches, kept since its turn was
+    /// over, the peer reads too slowly, or too many of its calls are parked; and suspended ones that go on.
+    pub(crate) due: VecDeque<Arc<Batch>>,
     /// When bytes last came, in ms.
     pub(crate) active_ms: u64,
     pub(crate) is_queued: bool,
@@ -296,10 +282,9 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Memory used by calls half received or put off, in bytes.
+    /// Memory used by calls received in part or due, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.framing.stash_bytes()
-            + self.pending.iter().map(|batch| batch.kept_bytes()).sum::<usize>()
+        self.framing.stash_bytes() + self.due.iter().map(|batch| batch.kept_bytes()).sum::<usize>()
     }
 }
 
@@ -356,7 +341,7 @@ impl Slots {
             client,
             framing: Framing::default(),
             appetite: Appetite::default(),
-            pending: VecDeque::new(),
+            due: VecDeque::new(),
             active_ms: now_ms,
             is_queued: false,
             is_readable: false,
@@ -439,37 +424,43 @@ impl SeatCore {
         }
     }
 
-    /// Keeps a call that waits for a client, or has it executed if it need not any more.
-    pub(crate) fn suspend(&mut self, call: SuspendedCall, shared: &Shared) {
+    /// Keeps a call that waits for a client, or for a name service; or has it go on if it need not wait any more.
+    pub(crate) fn suspend_for_another(
+        &mut self,
+        call: KeptCall,
+        ticket: &Arc<Ticket>,
+        shared: &Shared,
+    ) {
         let is_gone = match call.origin {
-            SuspendedOrigin::Connection(token) => self.connections.at(token).is_none(),
-            SuspendedOrigin::Datagrams(_) => false,
+            KeptOrigin::Connection(token) => self.connections.at(token).is_none(),
+            KeptOrigin::Datagrams(_) => false,
         };
-        let due = if is_gone { Some(call) } else { self.suspended.keep(call) };
-        if let Some(call) = due {
+        let woken =
+            if is_gone { Some(call) } else { self.suspended.for_another.keep(call, ticket) };
+        if let Some(call) = woken {
             self.go_on(call, shared);
         }
     }
 
-    /// Has a call executed again that waits no more, in its client's turn.
-    pub(crate) fn go_on(&mut self, call: SuspendedCall, shared: &Shared) {
+    /// Has a call go on that is suspended no more, in its client's turn.
+    pub(crate) fn go_on(&mut self, call: KeptCall, shared: &Shared) {
         match call.origin {
-            SuspendedOrigin::Connection(token) => {
+            KeptOrigin::Connection(token) => {
                 let Some(slot) = self.connections.at(token) else {
                     call.batch.discard(shared);
                     return;
                 };
                 let connection = Arc::clone(&slot.connection);
-                slot.pending.push_front(call.batch);
+                slot.due.push_front(call.batch);
                 self.enqueue(token);
                 connection.leave(1);
             }
-            SuspendedOrigin::Datagrams(socket) => {
+            KeptOrigin::Datagrams(socket) => {
                 let is_same = |port: &DatagramPort| Arc::ptr_eq(&port.socket, &socket);
                 let index = self.datagram_sockets.iter().position(is_same);
                 match index.and_then(|index| Some((index, self.datagram_sockets.get_mut(index)?))) {
                     Some((index, port)) => {
-                        port.pending.push_back(call.batch);
+                        port.due.push_back(call.batch);
                         self.enqueue_datagrams(index);
                     }
                     None => call.batch.discard(shared),

@@ -1,6 +1,6 @@
 //! What the runtime drives: the engine, or a toy in tests.
 
-use steadfast_engine::{CallHost, Engine, ParkedCall, Peer, PutOffCall, ReplyBuffer, Verdict};
+use steadfast_engine::{CallHost, Engine, ParkedCall, Peer, ReplyBuffer, SuspendedCall, Verdict};
 use steadfast_vfs::FsError;
 
 /// A server of RPC calls, called by many threads at once.
@@ -25,9 +25,9 @@ pub trait Service: Send + Sync + 'static {
         reply: &mut Vec<u8>,
     );
 
-    /// Appends the reply that tells the client of a call that was put off to try later, or nothing
+    /// Appends the reply that tells the client of a call that was suspended to try later, or nothing
     /// if it gets none; see [`Engine::refuse`].
-    fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>);
+    fn refuse(&self, call: SuspendedCall, reply: &mut Vec<u8>);
 
     /// A flush failed: data that was answered as unstable may be lost. Called before anybody
     /// else can flush the same object, since the kernel may report the failure only this once.
@@ -53,7 +53,7 @@ impl Service for Engine {
         Self::call(self, host, peer, now_ms, record, reply)
     }
 
-    fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
+    fn refuse(&self, call: SuspendedCall, reply: &mut Vec<u8>) {
         Self::refuse(self, call, reply);
     }
 

@@ -117,7 +117,7 @@ impl Surroundings for Shared {
         CallSurroundings {
             log,
             parked: self.flushers.waiting(),
-            waiting_bytes: self.waiting.bytes.load(Ordering::Relaxed) as u64,
+            waiting_bytes: self.waiting.reply_bytes.load(Ordering::Relaxed) as u64,
         }
     }
 }

@@ -1,241 +1,59 @@
-//! Calls that wait for a client, or for a name service: the engine wakes them ([`Ticket`]), or their time
-//! is over. Then they are executed again, in turns of their clients.
-//!
-//! No wake-up is lost: who wakes marks the ticket first, and tells the seat then; the seat keeps the call
-//! first, and looks at the ticket then. So the seat sees the mark, or gets the message after it has the
-//! call. How many wait is bounded by the engine (`waits.rs`). The message of a call that the seat does not have, or has no more, does nothing.
+//! Calls that have stopped and go on later, as their seat keeps them: no thread waits with them. When one may go on, it is
+//! executed again in its client's turn.
 
-use std::collections::{BTreeSet, HashMap};
+pub(crate) mod for_another;
+pub(crate) mod for_storage;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Wake;
 
 use crate::batch::Batch;
 use crate::datagram::DatagramSocket;
-use crate::mailbox::{Mailbox, Message};
 
-/// By which a call is woken. It may be, before its seat has it.
+use for_another::ForAnother;
+use for_storage::ForStorage;
+
+/// A suspended call.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    number: u64,
-    is_woken: AtomicBool,
-    mailbox: Arc<Mailbox>,
+pub(crate) struct KeptCall {
+    pub(crate) origin: KeptOrigin,
+    /// Of this call alone.
+    pub(crate) batch: Arc<Batch>,
 }
 
-impl Ticket {
-    /// A ticket of the seat whose mailbox this is.
-    pub(crate) fn new(mailbox: &Arc<Mailbox>) -> Arc<Self> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { number, is_woken: AtomicBool::new(false), mailbox: Arc::clone(mailbox) })
-    }
-}
-
-impl Wake for Ticket {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::SeqCst) {
-            self.mailbox.post(Message::Wake(self.number));
-        }
-    }
-}
-
-/// Whose call it is.
+/// How a suspended call came.
 #[derive(Clone, Debug)]
-pub(crate) enum Origin {
-    /// The connection of this token.
+pub(crate) enum KeptOrigin {
+    /// By the connection of this token.
     Connection(u64),
-    /// A UDP socket.
+    /// By a UDP socket.
     Datagrams(Arc<DatagramSocket>),
 }
 
-/// One call.
-#[derive(Debug)]
-pub(crate) struct SuspendedCall {
-    pub(crate) origin: Origin,
-    /// Of this call alone.
-    pub(crate) batch: Arc<Batch>,
-    pub(crate) ticket: Arc<Ticket>,
-    /// When it waits no more, in ms.
-    pub(crate) until_ms: u64,
+impl KeptCall {
+    /// Whether it came by the connection of this token.
+    fn is_of(&self, token: u64) -> bool {
+        matches!(self.origin, KeptOrigin::Connection(of) if of == token)
+    }
 }
 
-/// Those of one seat.
+/// The suspended calls of one seat.
 #[derive(Debug, Default)]
 pub(crate) struct Suspended {
-    /// By the numbers of their tickets.
-    calls: HashMap<u64, SuspendedCall>,
-    /// When each waits no more, in ms.
-    ends: BTreeSet<(u64, u64)>,
+    pub(crate) for_storage: ForStorage,
+    pub(crate) for_another: ForAnother,
 }
 
 impl Suspended {
-    /// Keeps a call until it is woken. Gives it back if it was already.
-    pub(crate) fn keep(&mut self, call: SuspendedCall) -> Option<SuspendedCall> {
-        let (number, until_ms) = (call.ticket.number, call.until_ms);
-        let ticket = Arc::clone(&call.ticket);
-        self.ends.insert((until_ms, number));
-        self.calls.insert(number, call);
-        // After it is kept.
-        if ticket.is_woken.load(Ordering::SeqCst) { self.take(number) } else { None }
-    }
-
-    /// Takes out the call of a ticket, if it is here.
-    pub(crate) fn take(&mut self, number: u64) -> Option<SuspendedCall> {
-        let call = self.calls.remove(&number)?;
-        self.ends.remove(&(call.until_ms, number));
-        Some(call)
-    }
-
-    /// When [`Suspended::take_expired`] is to be called next, in ms.
-    pub(crate) fn next_end_ms(&self) -> Option<u64> {
-        self.ends.first().map(|(until_ms, _)| *until_ms)
-    }
-
-    /// Takes out a call that waits no more.
-    pub(crate) fn take_expired(&mut self, now_ms: u64) -> Option<SuspendedCall> {
-        let (until_ms, number) = *self.ends.first()?;
-        if until_ms > now_ms { None } else { self.take(number) }
+    /// When some may have to go on though nobody wakes them, in ms.
+    pub(crate) fn next_look_ms(&self) -> Option<u64> {
+        let looks = [self.for_storage.next_look_ms(), self.for_another.next_end_ms()];
+        looks.into_iter().flatten().min()
     }
 
     /// Takes out the calls of a connection.
-    pub(crate) fn take_of(&mut self, token: u64) -> Vec<SuspendedCall> {
-        let is_of =
-            |call: &SuspendedCall| matches!(call.origin, Origin::Connection(of) if of == token);
-        let calls = self.calls.iter().filter(|(_, call)| is_of(call));
-        let numbers: Vec<u64> = calls.map(|(number, _)| *number).collect();
-        numbers.into_iter().filter_map(|number| self.take(number)).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! Unit and property rings.
-    use std::sync::atomic::AtomicUsize;
-    use std::task::Waker;
-    use std::thread;
-
-    use proptest::prelude::*;
-    use steadfast_engine::PutOffCall;
-
-    use super::*;
-
-    fn call(mailbox: &Arc<Mailbox>, token: u64, until_ms: u64) -> SuspendedCall {
-        let batch = Batch::new(0).only(0, PutOffCall::for_test(Vec::new()), 0, Default::default());
-        let (origin, ticket) = (Origin::Connection(token), Ticket::new(mailbox));
-        SuspendedCall { origin, batch, ticket, until_ms }
-    }
-
-    fn mailbox() -> Arc<Mailbox> {
-        Arc::new(Mailbox::new().expect("descriptors"))
-    }
-
-    /// The calls that messages take out.
-    fn wake(suspended: &mut Suspended, mailbox: &Mailbox) -> Vec<SuspendedCall> {
-        let messages = mailbox.take().into_iter();
-        let numbers = messages.map(|message| match message {
-            Message::Wake(number) => number,
-            Message::Look(token) => panic!("nobody looks at {token}"),
-        });
-        numbers.filter_map(|number| suspended.take(number)).collect()
-    }
-
-    #[test]
-    fn a_call_that_was_woken_before_it_is_kept_is_executed_at_once() {
-        let (mut suspended, mailbox) = (Suspended::default(), mailbox());
-        let early = call(&mailbox, 1, 10);
-        Waker::from(Arc::clone(&early.ticket)).wake();
-        assert!(suspended.keep(early).is_some());
-        assert!(wake(&mut suspended, &mailbox).is_empty(), "its message does nothing");
-        let late = call(&mailbox, 2, 10);
-        let waker = Waker::from(Arc::clone(&late.ticket));
-        assert!(suspended.keep(late).is_none());
-        assert_eq!(suspended.next_end_ms(), Some(10));
-        waker.wake_by_ref();
-        waker.wake();
-        assert_eq!(mailbox.take().len(), 1, "one message, however often it is woken");
-        assert!(suspended.take_expired(9).is_none() && suspended.take_expired(10).is_some());
-        assert_eq!((suspended.next_end_ms(), suspended.calls.len()), (None, 0));
-    }
-
-    #[test]
-    fn no_wake_up_is_lost_while_the_seat_keeps_the_call() {
-        const ROUNDS: usize = 2_000;
-        let (mut suspended, mailbox) = (Suspended::default(), mailbox());
-        let woken = AtomicUsize::new(0);
-        for round in 0..ROUNDS {
-            let kept = call(&mailbox, 0, u64::MAX);
-            let waker = Waker::from(Arc::clone(&kept.ticket));
-            thread::scope(|scope| {
-                scope.spawn(move || {
-                    for _ in 0..round % 64 {
-                        std::hint::spin_loop();
-                    }
-                    waker.wake();
-                });
-                woken.fetch_add(usize::from(suspended.keep(kept).is_some()), Ordering::Relaxed);
-            });
-            let by_message = wake(&mut suspended, &mailbox).len();
-            woken.fetch_add(by_message, Ordering::Relaxed);
-        }
-        assert_eq!(woken.into_inner(), ROUNDS);
-        assert!(suspended.calls.is_empty() && suspended.ends.is_empty());
-    }
-
-    proptest! {
-        /// Each call comes out once, whatever happens first: a wake-up before it is kept, or after; its
-        /// time; the end of its connection.
-        #[test]
-        fn every_call_comes_out_once(
-            steps in proptest::collection::vec((0..6_u8, 0..8_usize, 0..20_u64), 0..200),
-        ) {
-            let (mut suspended, mailbox) = (Suspended::default(), mailbox());
-            let mut waiting = Vec::new();
-            let mut out = Vec::new();
-            let (mut now_ms, mut made) = (0, 0);
-            let number = |call: SuspendedCall| call.ticket.number;
-            for (what, index, more) in steps {
-                match what {
-                    // Registered with the engine, which may wake it from here on.
-                    0 | 1 => {
-                        let call = call(&mailbox, index as u64, now_ms + more);
-                        waiting.push((Waker::from(Arc::clone(&call.ticket)), Some(call)));
-                        made += 1;
-                    }
-                    2 => {
-                        if let Some((_, call)) = waiting.get_mut(index)
-                            && let Some(call) = call.take()
-                        {
-                            out.extend(suspended.keep(call).map(number));
-                        }
-                    }
-                    3 => {
-                        if let Some((waker, _)) = waiting.get(index) {
-                            waker.wake_by_ref();
-                        }
-                    }
-                    4 => out.extend(wake(&mut suspended, &mailbox).into_iter().map(number)),
-                    _ => {
-                        now_ms += more;
-                        out.extend(std::iter::from_fn(|| suspended.take_expired(now_ms)).map(number));
-                        out.extend(suspended.take_of(index as u64).into_iter().map(number));
-                    }
-                }
-                prop_assert_eq!(suspended.calls.len(), suspended.ends.len());
-            }
-            for (waker, call) in waiting {
-                waker.wake();
-                out.extend(call.and_then(|call| suspended.keep(call)).map(number));
-            }
-            out.extend(wake(&mut suspended, &mailbox).into_iter().map(number));
-            prop_assert!(suspended.calls.is_empty());
-            let count = out.len();
-            out.sort_unstable();
-            out.dedup();
-            prop_assert_eq!((out.len(), count), (made, made));
-        }
+    pub(crate) fn take_of(&mut self, token: u64) -> Vec<KeptCall> {
+        let mut calls = self.for_storage.take_of(token);
+        calls.extend(self.for_another.take_of(token));
+        calls
     }
 }

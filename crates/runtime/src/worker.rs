@@ -27,7 +27,7 @@ use crate::statistics::Counters;
 /// buffer behind it, in bytes.
 const DIRECT_BYTES: usize = 16 << 10;
 /// After this time new events are looked at, so that neither who has just called nor who wants
-/// to connect waits long, in ns; nor replies that are held back meanwhile.
+/// to connect waits long, in ns; nor replies that are batched meanwhile.
 const LOOK_NS: u64 = 60_000;
 const EVENTS: usize = 64;
 /// And after this many turns, should the clock stand still.
@@ -36,8 +36,8 @@ const TURNS_OF_LOOK: usize = 256;
 /// nothing to be closed for it, in ms.
 const BACKLOG_CHECK_MS: u64 = 100;
 const SLOW_MS: u64 = 1_000;
-/// How long peers get to close their side at the end, in ms.
-const LINGER_MS: u64 = 500;
+/// How long peers that have sent calls of late get to close their side at the end, in ms.
+const LINGER_MS: u64 = 200;
 
 pub(crate) struct Worker {
     pool: Arc<Pool>,
@@ -98,7 +98,7 @@ impl Worker {
     /// Serves a seat until another worker has taken it or the server stops.
     fn serve<'s>(&mut self, seat: &'s Seat, guard: SeatGuard<'s>) {
         if let Some(intent_log) = &self.shared.intent_log {
-            // Who had the seat before may have held back what calls had logged.
+            // Who had the seat before may have held what calls had logged.
             intent_log.rouse();
         }
         self.serve_until_taken(seat, guard);
@@ -109,15 +109,15 @@ impl Worker {
         let mut guard = Some(guard);
         loop {
             if let Some(core) = guard.as_deref_mut() {
-                self.executor.send_held_back(core);
+                self.executor.send_batched(core);
             }
-            if seat.offer_count.load(Ordering::SeqCst) > 0 {
+            if seat.open_batches.are_any() {
                 self.executor.take_over(seat, &mut guard);
             }
             let Some(core) = guard.as_deref_mut() else { return };
-            // Calls that were taken over may have lent the seat to somebody who held more back; and
+            // Calls that were taken over may have lent the seat to somebody who batched more; and
             // the server may be at its end, which is looked at next.
-            self.executor.send_held_back(core);
+            self.executor.send_batched(core);
             match self.shared.phase() {
                 Phase::Running => {}
                 Phase::Draining => stop_receiving(seat, core),
@@ -141,7 +141,7 @@ impl Worker {
         let mut now_ns = looked_ns;
         for _ in 0..TURNS_OF_LOOK {
             // What was left comes first: it was received before.
-            if seat.offer_count.load(Ordering::SeqCst) > 0 || now_ns >= looked_ns + LOOK_NS {
+            if seat.open_batches.are_any() || now_ns >= looked_ns + LOOK_NS {
                 return;
             }
             let Some(core) = guard.as_deref_mut() else { return };
@@ -163,12 +163,12 @@ impl Worker {
         let now_ms = self.shared.now_ms();
         let timeout = if core.turns.is_empty() {
             let mut wake_ms = core.next_sweep_ms.min(core.listeners_resume_ms.unwrap_or(u64::MAX));
-            wake_ms = wake_ms.min(core.put_off.next_look_ms().unwrap_or(u64::MAX));
-            wake_ms = wake_ms.min(core.suspended.next_end_ms().unwrap_or(u64::MAX));
+            wake_ms = wake_ms.min(core.suspended.next_look_ms().unwrap_or(u64::MAX));
             let waiting = &self.shared.waiting;
             let is_ending = core.is_draining && waiting.connections.load(Ordering::Relaxed) > 0;
             if is_ending
-                || waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max
+                || waiting.reply_bytes.load(Ordering::Relaxed)
+                    > self.shared.options.waiting_bytes_max
             {
                 wake_ms = wake_ms.min(core.next_backlog_check_ms);
             }
@@ -191,14 +191,16 @@ impl Worker {
                             HandedOver::Connection(connection) => {
                                 accept::adopt(&self.pool, seat, core, &connection);
                             }
-                            HandedOver::Call(call) => core.suspend(*call, &self.shared),
+                            HandedOver::Call(call, ticket) => {
+                                core.suspend_for_another(call, &ticket, &self.shared);
+                            }
                         }
                     }
                     for message in messages {
                         match message {
                             Message::Look(token) => core.enqueue(token),
                             Message::Wake(number) => {
-                                if let Some(call) = core.suspended.take(number) {
+                                if let Some(call) = core.suspended.for_another.take(number) {
                                     core.go_on(call, &self.shared);
                                 }
                             }
@@ -248,7 +250,7 @@ impl Worker {
             let mut lent = None;
             if let Some(mut guard) = guard.take() {
                 guard.stop_serving(self.shared.stamp_ns());
-                self.executor.send_held_back(&mut guard);
+                self.executor.send_batched(&mut guard);
                 lent = Some(seat.lend(guard, Some(StorageId::UNKNOWN)));
                 self.pool.note_lent();
             }
@@ -272,7 +274,7 @@ impl Worker {
             accept::close(&self.pool, seat, core, token);
             return;
         }
-        if slot.is_ended && slot.pending.is_empty() {
+        if slot.is_ended && slot.due.is_empty() {
             // Replies may be due still; they keep the connection.
             let is_done = || connection.in_flight() == 0 && connection.backlog_bytes() == 0;
             connection.watch();
@@ -282,19 +284,19 @@ impl Worker {
             return;
         }
         let options = &self.shared.options;
-        // Others may wait for what was put off: a client that has connected again.
-        let is_due = |batch: &Arc<Batch>| batch.put_off_since_ms().is_some();
-        if !slot.pending.front().is_some_and(is_due) && !connection.may_send_calls(options) {
+        // Others may wait for a suspended call: a client that has connected again.
+        let is_suspended = |batch: &Arc<Batch>| batch.suspended_since_ms().is_some();
+        if !slot.due.front().is_some_and(is_suspended) && !connection.may_send_calls(options) {
             connection.watch();
             if !connection.may_send_calls(options) {
                 return;
             }
         }
-        if !slot.pending.is_empty() {
+        if !slot.due.is_empty() {
             if self.executor.begin() {
-                if let Some(batch) = slot.pending.pop_front() {
+                if let Some(batch) = slot.due.pop_front() {
                     let kept = batch.kept_bytes();
-                    self.shared.waiting.stash_bytes.fetch_sub(kept, Ordering::Relaxed);
+                    self.shared.waiting.call_bytes.fetch_sub(kept, Ordering::Relaxed);
                     core.enqueue(token);
                     self.executor.run(seat, guard, &batch);
                 }
@@ -349,7 +351,7 @@ impl Worker {
                 );
             }
         }
-        self.bound_stashes(seat, core);
+        self.bound_call_bytes(seat, core);
         if !batch.records.places.is_empty() {
             self.counters.batches.add(1);
             batch.origin = Origin::Stream(Arc::clone(connection));
@@ -419,13 +421,13 @@ impl Worker {
         if slot.is_readable && matches!(receipt, Receipt::Calls) {
             core.enqueue(token);
         }
-        let stashes = &self.shared.waiting.stash_bytes;
+        let call_bytes = &self.shared.waiting.call_bytes;
         match stash_after.cmp(&stash_before) {
             std::cmp::Ordering::Greater => {
-                stashes.fetch_add(stash_after - stash_before, Ordering::Relaxed);
+                call_bytes.fetch_add(stash_after - stash_before, Ordering::Relaxed);
             }
             std::cmp::Ordering::Less => {
-                stashes.fetch_sub(stash_before - stash_after, Ordering::Relaxed);
+                call_bytes.fetch_sub(stash_before - stash_after, Ordering::Relaxed);
             }
             std::cmp::Ordering::Equal => {}
         }
@@ -435,18 +437,18 @@ impl Worker {
     /// Closes connections with half-received calls, the stalest first, until what they use is
     /// within bounds. One that has sent something just now is spared, unless they use far too
     /// much.
-    fn bound_stashes(&mut self, seat: &Seat, core: &mut SeatCore) {
+    fn bound_call_bytes(&mut self, seat: &Seat, core: &mut SeatCore) {
         let waiting = &self.shared.waiting;
         let bytes_max = self.shared.options.waiting_bytes_max;
         loop {
-            let used =
-                waiting.bytes.load(Ordering::Relaxed) + waiting.stash_bytes.load(Ordering::Relaxed);
+            let used = waiting.reply_bytes.load(Ordering::Relaxed)
+                + waiting.call_bytes.load(Ordering::Relaxed);
             if used <= bytes_max {
                 return;
             }
             let now_ms = self.shared.now_ms();
             let is_far_over = used / 2 > bytes_max;
-            if !is_far_over && now_ms < core.next_stash_check_ms {
+            if !is_far_over && now_ms < core.next_call_bytes_check_ms {
                 return;
             }
             let stalest = core
@@ -457,14 +459,14 @@ impl Worker {
                 .min_by_key(|(_, slot)| slot.active_ms)
                 .map(|(token, slot)| (token, slot.connection.peer.address));
             let Some((token, address)) = stalest else {
-                core.next_stash_check_ms = now_ms + BACKLOG_CHECK_MS;
+                core.next_call_bytes_check_ms = now_ms + BACKLOG_CHECK_MS;
                 return;
             };
             limited!(
                 self.shared.log,
                 LogKind::Memory,
                 warn,
-                "calls received in part or put off use too much memory; closing the connection of \
+                "calls received in part or kept for later use too much memory; closing the connection of \
                  {address}, which has sent nothing for longest"
             );
             accept::close(&self.pool, seat, core, token);
@@ -484,8 +486,8 @@ impl Worker {
         if !self.executor.begin() {
             return;
         }
-        if let Some(batch) = port.pending.pop_front() {
-            self.shared.waiting.stash_bytes.fetch_sub(batch.kept_bytes(), Ordering::Relaxed);
+        if let Some(batch) = port.due.pop_front() {
+            self.shared.waiting.call_bytes.fetch_sub(batch.kept_bytes(), Ordering::Relaxed);
             // Also for what has come meanwhile, of which no other event tells.
             core.enqueue_datagrams(index);
             self.executor.run(seat, guard, &batch);
@@ -547,7 +549,7 @@ impl Worker {
     fn bound_backlogs(&mut self, seat: &Seat, core: &mut SeatCore, now_ms: u64) {
         let waiting = &self.shared.waiting;
         while core.is_draining
-            || waiting.bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max
+            || waiting.reply_bytes.load(Ordering::Relaxed) > self.shared.options.waiting_bytes_max
         {
             let slowest = core
                 .connections
@@ -573,20 +575,17 @@ impl Worker {
         }
     }
 
-    /// Has calls executed that were put off and may be now.
+    /// Has suspended calls go on that may, or that wait no more.
     fn recall(&self, core: &mut SeatCore, now_ms: u64) {
         let expired_ms = now_ms.checked_sub(self.shared.options.storage_patience_ms);
-        let room = |storage| self.pool.held_up.room(storage, self.pool.uncounted(storage), now_ms);
-        let ready = core.put_off.take_ready(room, expired_ms, now_ms);
+        let room = |storage| self.pool.blocked.room(storage, self.pool.uncounted(storage), now_ms);
+        let ready = core.suspended.for_storage.take_ready(room, expired_ms, now_ms);
+        // Each goes before those of its connection that are there already.
         for call in ready.into_iter().rev() {
-            let Some(slot) = core.connections.at(call.token) else {
-                call.batch.discard(&self.shared);
-                continue;
-            };
-            let connection = Arc::clone(&slot.connection);
-            slot.pending.push_front(call.batch);
-            core.enqueue(call.token);
-            connection.leave(1);
+            core.go_on(call, &self.shared);
+        }
+        while let Some(call) = core.suspended.for_another.take_expired(now_ms) {
+            core.go_on(call, &self.shared);
         }
     }
 
@@ -595,9 +594,6 @@ impl Worker {
     fn sweep(&mut self, seat: &Seat, core: &mut SeatCore) {
         let now_ms = self.shared.now_ms();
         self.recall(core, now_ms);
-        while let Some(call) = core.suspended.take_expired(now_ms) {
-            core.go_on(call, &self.shared);
-        }
         if core.listeners_resume_ms.is_some_and(|at| at <= now_ms) {
             accept::watch_listeners(seat, core);
         }
@@ -631,7 +627,7 @@ impl Worker {
                     doomed.push(token);
                 }
             } else if connection.in_flight() == 0
-                && slot.pending.is_empty()
+                && slot.due.is_empty()
                 && now_ms.saturating_sub(slot.active_ms) > limit_ms
             {
                 doomed.push(token);
@@ -644,7 +640,8 @@ impl Worker {
 
     /// Last step of the end. A connection that is closed with calls unread is reset, and what
     /// was sent may be lost with it: so the peers are told that no more comes, and what they
-    /// send is thrown away until they close, too.
+    /// send is thrown away until they close, too. Those that have sent nothing for a while are
+    /// hardly about to: others do not wait for them until they are served again.
     fn close_all(&mut self, seat: &Seat, core: &mut SeatCore) {
         seat.mailbox.take();
         for handed_over in seat.take_handed_over() {
@@ -656,12 +653,14 @@ impl Worker {
             net::shut_down_sending(&slot.connection.socket);
         }
         let mut scrap = vec![0; Appetite::BYTES_MAX];
-        let end_ms = self.shared.now_ms() + LINGER_MS;
+        let begun_ms = self.shared.now_ms();
+        let end_ms = begun_ms + LINGER_MS;
         let mut readable: Vec<u64> = core.connections.iter().map(|(token, _)| token).collect();
         loop {
             for token in readable.drain(..) {
                 let Some(slot) = core.connections.at(token) else { continue };
-                if throw_away(&slot.connection, &mut scrap) {
+                let is_quiet = slot.active_ms + LINGER_MS <= begun_ms;
+                if throw_away(&slot.connection, &mut scrap) || is_quiet {
                     accept::close(&self.pool, seat, core, token);
                 }
             }

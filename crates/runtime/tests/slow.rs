@@ -238,9 +238,9 @@ fn a_call_that_waits_for_another_client_says_so() {
     assert!(call.stages_ns[2].1 >= 2 * SLOW.as_nanos() as u64 * 9 / 10, "{call:?}");
 }
 
-/// The time that a call was executed before it was put off is no waiting for its turn.
+/// The time that a call was executed before it was suspended is no waiting for its turn.
 #[test]
-fn a_call_that_waits_before_it_is_put_off_says_where() {
+fn a_call_that_waits_before_it_is_suspended_says_where() {
     let fixture = one_seat();
     let mut client = fixture.connect();
     client.send(7, b'W', &[THING, LONG, b'O']);
@@ -252,7 +252,7 @@ fn a_call_that_waits_before_it_is_put_off_says_where() {
     assert_eq!(client.receive(), (7, b"done".to_vec()));
     let call = recorded(&fixture, 2 * SLOW);
     assert_slow(&call, CallStage::FileSystem);
-    // It ended before the call was put off.
+    // It ended before the call was suspended.
     assert_eq!(call.waited_in, CompoundOperation::all().nth(1));
 }
 

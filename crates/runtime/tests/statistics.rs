@@ -159,7 +159,7 @@ fn a_slow_call_is_recorded_though_it_was_not_sampled() {
 }
 
 #[test]
-fn calls_that_were_put_off_have_waited_since_they_came() {
+fn calls_that_were_suspended_have_waited_since_they_came() {
     let fixture = start(ServerOptions { seats_per_pool: 1, ..options() });
     let observer = fixture.server.observer();
     // So that the time since the server's start is much longer than what calls may take.

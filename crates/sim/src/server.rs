@@ -10,8 +10,8 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 use steadfast_engine::{
     Awaited, BegunReplies, CallHost, CallbackSender, ClientRecords, Delegations, Engine,
-    EngineConfig, Export, ExportTable, Outbound, OutboundCall, ParkedCall, Peer, PutOffCall,
-    RecordKeeper, ReplyBuffer, ReplySink, Room, StateImage, StateKeeper, StorageId, Transport,
+    EngineConfig, Export, ExportTable, Outbound, OutboundCall, ParkedCall, Peer, RecordKeeper,
+    ReplyBuffer, ReplySink, Room, StateImage, StateKeeper, StorageId, SuspendedCall, Transport,
     Transports, Verdict, call_of_mark, kept_as, may_be_under_way,
 };
 use steadfast_recovery::{
@@ -149,7 +149,7 @@ impl Wake for Woken {
 /// What a call meets while it is executed.
 struct Host<'a> {
     room: Room,
-    put_off: Option<PutOffCall>,
+    suspended: Option<SuspendedCall>,
     may_wait: bool,
     woken: Option<Arc<Woken>>,
     patience_ms: u64,
@@ -163,8 +163,8 @@ impl CallHost for Host<'_> {
         self.room
     }
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 
     fn waker(&mut self, patience_ms: u64) -> Option<Waker> {
@@ -192,8 +192,8 @@ impl CallHost for Host<'_> {
     }
 }
 
-struct PutOff {
-    call: PutOffCall,
+struct Suspended {
+    call: SuspendedCall,
     connection: u64,
     message: Vec<u8>,
     woken: Option<Arc<Woken>>,
@@ -224,7 +224,7 @@ pub(crate) struct Server {
     /// Connections that their clients have closed.
     gone: BTreeSet<u64>,
     parked: Vec<(u64, ParkedCall)>,
-    put_off: Vec<PutOff>,
+    suspended: Vec<Suspended>,
     outbox: Outbox,
 }
 
@@ -252,7 +252,7 @@ impl Server {
             peers: BTreeMap::new(),
             gone: BTreeSet::new(),
             parked: Vec::new(),
-            put_off: Vec::new(),
+            suspended: Vec::new(),
             outbox: Outbox::default(),
         }
     }
@@ -340,7 +340,7 @@ impl Server {
         self.state.is_dead.store(true, Ordering::Relaxed);
         self.records.is_dead.store(true, Ordering::Relaxed);
         self.parked.clear();
-        self.put_off.clear();
+        self.suspended.clear();
         self.engine = None;
         self.peers.clear();
         self.gone.clear();
@@ -438,7 +438,7 @@ impl Server {
         now_ms: u64,
         connection: u64,
         message: Vec<u8>,
-        put_off: Option<PutOffCall>,
+        suspended: Option<SuspendedCall>,
         room: Room,
         may_wait: bool,
     ) -> Checked<Delivered> {
@@ -450,7 +450,7 @@ impl Server {
         let gone = &self.gone;
         let sink = Some(Box::new(sink) as Box<dyn ReplySink>);
         let mut host =
-            Host { room, put_off, may_wait, woken, patience_ms: 0, sink, gone, connection };
+            Host { room, suspended, may_wait, woken, patience_ms: 0, sink, gone, connection };
         let mut reply = ReplyBuffer::default();
         let called = catch_unwind(AssertUnwindSafe(|| {
             engine.call(&mut host, peer, now_ms, &message, &mut reply)
@@ -472,12 +472,12 @@ impl Server {
                     self.settle(now_ms, true);
                 }
             }
-            Verdict::PutOff(call) => {
+            Verdict::Suspended(call) => {
                 let waits = call.waits_for_client();
                 let patience_ms = if waits { patience_ms } else { STORAGE_PATIENCE_MS };
                 let woken = woken.filter(|_| waits);
                 let until_ms = now_ms + patience_ms;
-                self.put_off.push(PutOff { call, connection, message, woken, until_ms });
+                self.suspended.push(Suspended { call, connection, message, woken, until_ms });
             }
             Verdict::Silent => {}
             Verdict::HangUp(why) => return Err(format!("a good client was hung up on: {why:?}")),
@@ -489,10 +489,10 @@ impl Server {
         Ok(Delivered::Done)
     }
 
-    /// Calls that were put off come again, or are refused.
+    /// Calls that were suspended come again, or are refused.
     pub(crate) fn go_on(&mut self, now_ms: u64, random: &mut Random) -> Checked<Delivered> {
-        for put_off in std::mem::take(&mut self.put_off) {
-            let PutOff { call, connection, message, woken, until_ms } = put_off;
+        for suspended in std::mem::take(&mut self.suspended) {
+            let Suspended { call, connection, message, woken, until_ms } = suspended;
             let is_over = until_ms <= now_ms;
             let is_woken = match &woken {
                 Some(woken) => woken.0.load(Ordering::Relaxed) || is_over,
@@ -515,21 +515,21 @@ impl Server {
                     self.outbox.lock().push((connection, reply));
                 }
             } else {
-                self.put_off.push(PutOff { call, connection, message, woken, until_ms });
+                self.suspended.push(Suspended { call, connection, message, woken, until_ms });
             }
         }
         Ok(Delivered::Done)
     }
 
-    /// A call that was put off is not executed any more.
+    /// A call that was suspended is not executed any more.
     pub(crate) fn refuse(&mut self, address: IpAddr, xid_of_call: u32) {
-        let Self { engine: Some(engine), peers, put_off, .. } = self else { return };
-        let is_of = |put_off: &mut PutOff| {
-            let peer = peers.get(&put_off.connection);
-            xid(&put_off.message) == xid_of_call
+        let Self { engine: Some(engine), peers, suspended, .. } = self else { return };
+        let is_of = |suspended: &mut Suspended| {
+            let peer = peers.get(&suspended.connection);
+            xid(&suspended.message) == xid_of_call
                 && peer.is_some_and(|peer| peer.address.ip() == address)
         };
-        for PutOff { call, .. } in put_off.extract_if(.., is_of) {
+        for Suspended { call, .. } in suspended.extract_if(.., is_of) {
             // Nobody waits for the reply.
             engine.refuse(call, &mut Vec::new());
         }
@@ -596,8 +596,8 @@ impl Server {
     }
 
     /// Whether calls are to be executed later.
-    pub(crate) fn has_put_off(&self) -> bool {
-        !self.put_off.is_empty()
+    pub(crate) fn has_suspended(&self) -> bool {
+        !self.suspended.is_empty()
     }
 }
 

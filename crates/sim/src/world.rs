@@ -365,7 +365,7 @@ impl World {
             let delay_us = self.random.between(50, end_us);
             self.schedule(delay_us, Event::Disk);
         }
-        if self.server.has_put_off() && !self.go_on_is_due {
+        if self.server.has_suspended() && !self.go_on_is_due {
             self.go_on_is_due = true;
             let delay_us = self.random.between(1_000, 400_000);
             self.schedule(delay_us, Event::GoOn);

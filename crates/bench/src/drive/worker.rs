@@ -29,7 +29,7 @@ const RECEIVE_BYTES: usize = 256 << 10;
 const TICK: Duration = Duration::from_millis(20);
 /// How long one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a lane waits before a call that the server put off is made again. Clients wait
+/// How long a lane waits before a call that the server refused for now is made again. Clients wait
 /// seconds; here the server is measured, not the wait.
 const TRY_LATER_NS: u64 = 50_000_000;
 const EVENTS_MAX: usize = 1024;
@@ -100,8 +100,8 @@ pub(crate) struct Worker<S> {
     schedule: Option<Schedule>,
     /// Lanes of an open loop without a call, the one that waits longest first.
     idle: VecDeque<usize>,
-    /// Lanes whose call was put off, and until when; in that order.
-    put_off: VecDeque<(u64, usize)>,
+    /// Lanes whose call was refused for now, and until when they wait; in that order.
+    refused: VecDeque<(u64, usize)>,
     /// Connections with something to send.
     dirty: VecDeque<usize>,
     ready: VecDeque<usize>,
@@ -176,7 +176,7 @@ impl<S: Script> Worker<S> {
             connections,
             schedule,
             idle: VecDeque::new(),
-            put_off: VecDeque::new(),
+            refused: VecDeque::new(),
             dirty: VecDeque::new(),
             ready: VecDeque::new(),
             in_flight: 0,
@@ -281,8 +281,8 @@ impl<S: Script> Worker<S> {
     /// Whether no lane will ever have another call.
     fn has_nothing_left(&self) -> bool {
         match self.schedule {
-            None => self.put_off.is_empty(),
-            Some(_) => self.idle.is_empty() && self.put_off.is_empty(),
+            None => self.refused.is_empty(),
+            Some(_) => self.idle.is_empty() && self.refused.is_empty(),
         }
     }
 
@@ -296,7 +296,7 @@ impl<S: Script> Worker<S> {
             if let (Some(schedule), false) = (&self.schedule, self.idle.is_empty()) {
                 until = schedule.next_ns();
             }
-            until = until.min(self.put_off.front().map_or(u64::MAX, |(until, _)| *until));
+            until = until.min(self.refused.front().map_or(u64::MAX, |(until, _)| *until));
         }
         if until == u64::MAX {
             return Ok(TICK);
@@ -320,10 +320,10 @@ impl<S: Script> Worker<S> {
     /// Starts the calls whose time has come.
     fn start_due(&mut self) -> Result<(), BenchError> {
         let now_ns = self.now_ns();
-        while let Some((until, lane)) = self.put_off.front().copied()
+        while let Some((until, lane)) = self.refused.front().copied()
             && until <= now_ns
         {
-            self.put_off.pop_front();
+            self.refused.pop_front();
             let started_ns = self.lanes.get(lane).map_or(now_ns, |lane| lane.started_ns);
             self.start(lane, started_ns)?;
         }
@@ -569,7 +569,7 @@ impl<S: Script> Worker<S> {
         self.tally.replies += 1;
         if verdict == Verdict::TryLater {
             self.tally.try_later += 1;
-            self.put_off.push_back((batch.now_ns + TRY_LATER_NS, lane));
+            self.refused.push_back((batch.now_ns + TRY_LATER_NS, lane));
             return Ok(());
         }
         if batch.is_measuring

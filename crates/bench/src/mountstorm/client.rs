@@ -306,7 +306,7 @@ impl StormClient {
                 let name = KINDS.get(self.kind()).copied().unwrap_or("mount");
                 match replies::succeeded(name, r) {
                     Ok(true) => {}
-                    Ok(false) => return Err(Failure::Connection("put off".to_owned())),
+                    Ok(false) => return Err(Failure::Connection("refused for now".to_owned())),
                     Err(error) => return Err(Failure::Refused(error.to_string())),
                 }
                 self.take_attributes(r)

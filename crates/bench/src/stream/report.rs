@@ -101,7 +101,7 @@ pub struct Checks {
     pub last_commit_seconds: f64,
     /// Chunks that were read back afterwards and compared, each byte.
     pub read_back: u64,
-    /// Calls that were put off (`NFS3ERR_JUKEBOX`) and made again.
+    /// Calls that were refused for now (`NFS3ERR_JUKEBOX`) and made again.
     pub try_later: u64,
     /// Calls over UDP that were sent again, since no reply came in time.
     pub retransmissions: u64,

@@ -156,7 +156,7 @@ impl Writer {
         }
     }
 
-    /// No more answers come: what was put off and not made again is to be written yet.
+    /// No more answers come: what was refused for now and not made again is to be written yet.
     pub(super) fn handle_end(&mut self) {
         for (index, chunk) in self.chunks.iter_mut().enumerate() {
             if std::mem::take(&mut chunk.is_in_flight) {
@@ -360,7 +360,7 @@ mod tests {
                     _ => {}
                 }
             }
-            // Calls that have not come to the server are those that it put off.
+            // Calls that have not come to the server are those that it refused for now.
             for (act, answer) in answers {
                 tell(&mut writer, act, answer);
             }

@@ -169,7 +169,7 @@ impl Run<'_> {
                 let number = object.strip_prefix(b"v4-").ok_or(NfsStat4::BadHandle)?;
                 self.current = u64::from_be_bytes(number.try_into().unwrap());
                 // Every other time, the slot having moved.
-                if self.is_put_off(1) { Err(NfsStat4::Delay) } else { Ok(()) }
+                if self.is_refused(1) { Err(NfsStat4::Delay) } else { Ok(()) }
             }
             Op4::GetFh => {
                 w.opaque(&handle(self.current));
@@ -221,9 +221,9 @@ impl Run<'_> {
         }
     }
 
-    /// Whether this request is one that is put off: by SEQUENCE (0), or by what follows it (1).
-    fn is_put_off(&self, by: u64) -> bool {
-        let Fault::PutsOffEvery(every) = self.state.fault else { return false };
+    /// Whether this request is one that is refused for now: by SEQUENCE (0), or by what follows it (1).
+    fn is_refused(&self, by: u64) -> bool {
+        let Fault::RefusesEvery(every) = self.state.fault else { return false };
         let count = self.clients.compounds;
         count.is_multiple_of(every) && count / every % 2 == by
     }
@@ -281,7 +281,7 @@ impl Run<'_> {
 
     fn sequence(&mut self, asked: Sequence4Args, w: &mut Writer<'_>) -> Answer {
         self.clients.compounds += 1;
-        if self.is_put_off(0) {
+        if self.is_refused(0) {
             return Err(NfsStat4::Delay);
         }
         let slots = self.slots(&asked.sessionid)?;

@@ -46,8 +46,8 @@ pub enum Fault {
     LessStable,
     /// Every so-manieth datagram is lost.
     LosesEvery(u64),
-    /// Every so-manieth call is put off once.
-    PutsOffEvery(u64),
+    /// Every so-manieth call is refused for now, once.
+    RefusesEvery(u64),
     /// Every call takes this long, one call at a time.
     SlowMs(u64),
     /// Every other connection is closed as soon as it is made.
@@ -267,7 +267,7 @@ impl Service {
                     std::thread::sleep(Duration::from_millis(ms));
                 }
                 match self.fault {
-                    Fault::PutsOffEvery(n) if header.proc_ != 0 && turn.is_multiple_of(n) => {
+                    Fault::RefusesEvery(n) if header.proc_ != 0 && turn.is_multiple_of(n) => {
                         w.u32(NfsStat3::Jukebox as u32);
                         procedures::failure_tail(&mut w, header.proc_);
                     }

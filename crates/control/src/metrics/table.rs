@@ -113,10 +113,10 @@ metrics! {
         "TCP connections refused: too many connections, or no descriptor.";
     UNREAD Gauge "steadfast_unread_replies_bytes" in "bytes": "Bytes of replies that clients have not read yet.";
     WORKERS Gauge "steadfast_workers": "Worker threads.";
-    LENDS Counter "steadfast_seat_lends": "Times a worker offered its seat before a call that might block.";
-    TAKEOVERS Counter "steadfast_seat_takeovers": "Times another worker took an offered seat.";
+    LENDS Counter "steadfast_seat_lends": "Times a worker lent its seat before a call that might block.";
+    TAKEOVERS Counter "steadfast_seat_takeovers": "Times another worker took a lent seat.";
     HELD_BACK Counter "steadfast_held_back_batches":
-        "Batches whose replies were held back for a moment, to be sent with those of others.";
+        "Batches of calls whose replies were batched for a moment, to be sent with those to others.";
     PUT_OFF Counter "steadfast_put_off_calls":
         "Times a call was suspended: its storage had too many workers, or it waits for a client or a name service.";
     TOLD_LATER Counter "steadfast_told_later_calls":

@@ -88,7 +88,7 @@ impl Pace {
 
     fn adapt(&mut self, load: LogLoad) {
         let limit_ns = (SLOWER_MAX * self.calm_write_ns).max(WRITE_NS_MIN);
-        // Nobody is held up in a log that has nothing to write.
+        // Nobody waits in a log that has nothing to write.
         let is_slow = load.batches > self.batches && load.write_ns > limit_ns;
         self.batches = load.batches;
         let factor = if is_slow { 0.5 } else { 1.25 };

@@ -2,7 +2,7 @@
 //!
 //! A worker does not wake a committer for each record that it completes. It notes that there is work, and
 //! rouses a committer when it parks the call. While workers have more calls to execute, complete records
-//! are held back for a short time: a batch of many records costs hardly more than a batch of few.
+//! are held for a short time: a batch of many records costs hardly more than a batch of few.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// Threads that write.
 pub(super) const COMMITTERS: usize = 2;
-/// The longest time for which a sleeping committer holds complete records back.
+/// The longest time for which a sleeping committer holds complete records.
 const HELD_MAX: Duration = Duration::from_millis(1);
 
 /// Whether there is something to write, and how many committers sleep until there is.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_written_when_it_is_released_or_wanted() {
+    fn what_is_held_is_written_when_it_is_released_or_wanted() {
         let wakeup = Wakeup::default();
         let is_written = || wakeup.is_wanted.store(false, Ordering::SeqCst);
         wakeup.rouse();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_written_soon_though_nobody_wants_it() {
+    fn what_is_held_is_written_soon_though_nobody_wants_it() {
         let wakeup = Wakeup::default();
         wakeup.hold();
         wakeup.note_work();

@@ -57,7 +57,7 @@ impl CallWait {
         self.stage = Stage::Free;
     }
 
-    /// The registration of a call that is put off because of it.
+    /// The registration of a call that is suspended because of it.
     pub(crate) fn take(&mut self) -> Option<Box<Wait>> {
         let is_waiting = self.stage == Stage::Waits;
         self.registered.take_if(|_| is_waiting).map(Box::new)
@@ -97,7 +97,7 @@ impl Call<'_> {
             return;
         }
         // If the call has waited before, its place is free.
-        drop(self.host.take_put_off());
+        drop(self.host.take_suspended());
         let Some(waker) = self.host.waker(what.patience_ms()) else { return };
         let (address, session) = (self.peer.address.ip(), self.wait.session);
         self.wait.registered = self.shared.waits.register(what, address, session, waker);

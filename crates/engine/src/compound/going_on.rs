@@ -204,7 +204,7 @@ impl<'c> Run<'_, 'c> {
         if now_ms.saturating_sub(since_ms) >= UNTOLD_WAITS_MS {
             return false;
         }
-        self.call.host.is_put_off();
+        self.call.host.will_suspend();
         self.call.lacks_room = Some(Room::Later);
         true
     }

@@ -1,7 +1,7 @@
 //! COMPOUND (RFC 8881 §16.2, RFC 7530 §15.2): a list of operations, executed one after another until one fails.
 //!
 //! A [`Run`] is a COMPOUND that is being executed. Its operations are decoded one at a time, where
-//! they lie in the message. Between two operations it can stop: [`crate::progress::Suspended`] is what is left of
+//! they lie in the message. Between two operations it can stop: [`crate::progress::SuspendedRun`] is what is left of
 //! it then, and it goes on with the operation that had to wait. No operation that has ended is
 //! ever executed again.
 //!

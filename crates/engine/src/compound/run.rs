@@ -20,7 +20,7 @@ use crate::operation::Operation;
 use crate::program::Procedure;
 use crate::progress::under_way::is_told_alike;
 use crate::progress::{
-    OP_HEAD_BYTES, Object, OpPlace, Place, Progress, ResultPlace, Suspended, Waiting,
+    OP_HEAD_BYTES, Object, OpPlace, Place, Progress, ResultPlace, SuspendedRun, Waiting,
     append_failure, set, word,
 };
 use crate::pseudo::{Node, NodeKey};
@@ -78,8 +78,8 @@ impl Procedure for Compound {
         };
         let connection = call.peer.connection();
         let mut progress = Progress { connection, ..Progress::default() };
-        let put_off = call.host.take_put_off().and_then(|put_off| put_off.kept);
-        if let Some(Kept::Run(suspended)) = put_off {
+        let suspended = call.host.take_suspended().and_then(|suspended| suspended.kept);
+        if let Some(Kept::Run(suspended)) = suspended {
             reply.bytes.extend_from_slice(&suspended.results);
             progress = suspended.progress;
             call.admitted.resume(suspended.execution);
@@ -487,7 +487,7 @@ impl<'a> Run<'_, 'a> {
                 let results = results.get(..ended).unwrap_or(&[]).to_vec();
                 let progress = std::mem::take(&mut self.progress);
                 let execution = self.call.admitted.take();
-                self.call.suspended = Some(Suspended { progress, results, execution });
+                self.call.suspended = Some(SuspendedRun { progress, results, execution });
                 Outcome::Done
             }
             Ended::Replayed => {

@@ -1,4 +1,4 @@
-//! How far a COMPOUND has come, as a value: what outlives a wait ([`Suspended`]), the process ([`UnderWay`]), and the
+//! How far a COMPOUND has come, as a value: what outlives a wait ([`SuspendedRun`]), the process ([`UnderWay`]), and the
 //! COMPOUND itself while its reply waits ([`EndedRun`]). Nothing here executes an operation: `compound` does.
 
 mod ended;
@@ -14,7 +14,7 @@ pub(crate) use grants::Grants;
 pub(crate) use place::{Object, Place};
 pub(crate) use repeated::{Repeated, Waiting};
 pub(crate) use result_place::{OP_HEAD_BYTES, ResultPlace, set, word};
-pub(crate) use suspended::Suspended;
+pub(crate) use suspended::SuspendedRun;
 pub(crate) use under_way::{Told, UnderWay};
 
 use std::collections::VecDeque;

@@ -9,7 +9,7 @@ use crate::reply_cache::{Execution, ReplyCache};
 
 /// What is left of a COMPOUND that waits for its storage.
 #[derive(Debug)]
-pub(crate) struct Suspended {
+pub(crate) struct SuspendedRun {
     pub(crate) progress: Progress,
     /// Of the operations that have ended.
     pub(crate) results: Vec<u8>,
@@ -17,7 +17,7 @@ pub(crate) struct Suspended {
     pub(crate) execution: Option<Execution>,
 }
 
-impl Suspended {
+impl SuspendedRun {
     /// Its client is told to try later, by this result.
     pub(crate) fn refuse(
         mut self,

@@ -5,8 +5,8 @@ mod async_callers;
 #[path = "../common/asynchronous.rs"]
 mod asynchronous;
 mod late;
-mod put_off;
 mod recovery;
+mod suspended;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Bench {
                 self.engine.settle(call, outcome, 0, &mut bytes);
                 Some(bytes)
             }
-            Verdict::Silent | Verdict::PutOff(_) | Verdict::HangUp(_) => None,
+            Verdict::Silent | Verdict::Suspended(_) | Verdict::HangUp(_) => None,
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
 
 use steadfast_engine::{
-    Awaited, CallHost, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall, ReplyBuffer,
-    ReplySink, Room, StateImage, StateKeeper, StorageId, Transport, Transports, Verdict,
+    Awaited, CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, ReplySink,
+    Room, StateImage, StateKeeper, StorageId, SuspendedCall, Transport, Transports, Verdict,
 };
 use steadfast_shares::{
     Authority, ClientPattern, ClientRule, Decision, Groups, Question, Rights, RuleSet, RulesOnly,
@@ -186,7 +186,7 @@ impl Bench {
                 self.engine.settle(call, outcome, 0, &mut reply.bytes);
             }
             Verdict::Silent => return None,
-            verdict @ (Verdict::PutOff(_) | Verdict::HangUp(_)) => panic!("{verdict:?}"),
+            verdict @ (Verdict::Suspended(_) | Verdict::HangUp(_)) => panic!("{verdict:?}"),
         }
         Some(reply.bytes[HEADER_BYTES..].to_vec())
     }
@@ -197,10 +197,10 @@ pub(crate) fn peer(connection: u64) -> Peer {
     Peer::new(from, "127.0.0.1:2049".parse().unwrap(), Transport::Tcp).on_connection(connection)
 }
 
-/// A host that lets everybody wait; goes on with a call that was put off, if it is given one.
+/// A host that lets everybody wait; goes on with a call that was suspended, if it is given one.
 #[derive(Default)]
 pub(crate) struct Free {
-    pub(crate) put_off: Option<PutOffCall>,
+    pub(crate) suspended: Option<SuspendedCall>,
     pub(crate) sent: Option<mpsc::Sender<Vec<u8>>>,
 }
 
@@ -216,8 +216,8 @@ impl CallHost for Free {
     fn may_block(&mut self) {}
     fn will_block(&mut self) {}
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 
     fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
@@ -228,7 +228,7 @@ impl CallHost for Free {
 /// A host that keeps calls which wait for a client.
 #[derive(Default)]
 pub(crate) struct Keeps {
-    pub(crate) put_off: Option<PutOffCall>,
+    pub(crate) suspended: Option<SuspendedCall>,
     pub(crate) woken: Arc<Woken>,
 }
 
@@ -246,8 +246,8 @@ impl CallHost for Keeps {
     fn may_block(&mut self) {}
     fn will_block(&mut self) {}
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 
     fn waker(&mut self, _: u64) -> Option<Waker> {
@@ -255,11 +255,11 @@ impl CallHost for Keeps {
     }
 }
 
-/// A host whose storage hangs. It has heard whether the call is put off.
+/// A host whose storage hangs. It has heard whether the call is suspended.
 #[derive(Default)]
 pub(crate) struct Hangs {
-    pub(crate) put_off: Option<PutOffCall>,
-    pub(crate) is_put_off: bool,
+    pub(crate) suspended: Option<SuspendedCall>,
+    pub(crate) is_suspended: bool,
 }
 
 impl CallHost for Hangs {
@@ -267,12 +267,12 @@ impl CallHost for Hangs {
         Room::None
     }
 
-    fn is_put_off(&mut self) {
-        self.is_put_off = true;
+    fn will_suspend(&mut self) {
+        self.is_suspended = true;
     }
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 
     fn may_block(&mut self) {}
@@ -282,7 +282,7 @@ impl CallHost for Hangs {
 /// A host that has no room for anybody who waits, after so many who had.
 #[derive(Default)]
 pub(crate) struct Full {
-    pub(crate) put_off: Option<PutOffCall>,
+    pub(crate) suspended: Option<SuspendedCall>,
     pub(crate) had_room: u32,
 }
 
@@ -299,8 +299,8 @@ impl CallHost for Full {
 
     fn seldom_blocks(&mut self) {}
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 
     fn may_block(&mut self) {

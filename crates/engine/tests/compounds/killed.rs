@@ -4,7 +4,9 @@
 //! The host drops what is parked, as a kill does. What the process has kept of the state is what it had
 //! written by then; what begun marks tell, the test says.
 
-use steadfast_engine::{BegunReplies, PutOffCall, ReplyBuffer, Verdict, call_of, may_be_under_way};
+use steadfast_engine::{
+    BegunReplies, ReplyBuffer, SuspendedCall, Verdict, call_of, may_be_under_way,
+};
 use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
 };
@@ -385,13 +387,13 @@ pub(crate) fn while_it_hangs(
     bench: &Bench,
     now_ms: u64,
     message: &[u8],
-    put_off: Option<PutOffCall>,
-) -> Result<PutOffCall, Result4> {
-    let (mut host, mut reply) = (Hangs { put_off, is_put_off: false }, ReplyBuffer::default());
+    suspended: Option<SuspendedCall>,
+) -> Result<SuspendedCall, Result4> {
+    let (mut host, mut reply) = (Hangs { suspended, is_suspended: false }, ReplyBuffer::default());
     let verdict = bench.engine.call(&mut host, &peer(101), now_ms, message, &mut reply);
     match verdict {
-        Verdict::PutOff(call) => {
-            assert!(host.is_put_off);
+        Verdict::Suspended(call) => {
+            assert!(host.is_suspended);
             Ok(call)
         }
         verdict => Err(Result4::of(&bench.settled(verdict, reply).unwrap())),
@@ -399,8 +401,8 @@ pub(crate) fn while_it_hangs(
 }
 
 /// Executes the rest of it when the storage is well again.
-fn when_it_is_well(bench: &Bench, message: &[u8], put_off: PutOffCall) -> Result4 {
-    let mut host = Free { put_off: Some(put_off), ..Free::default() };
+fn when_it_is_well(bench: &Bench, message: &[u8], suspended: SuspendedCall) -> Result4 {
+    let mut host = Free { suspended: Some(suspended), ..Free::default() };
     let mut reply = ReplyBuffer::default();
     let verdict = bench.engine.call(&mut host, &peer(101), 100, message, &mut reply);
     Result4::of(&bench.settled(verdict, reply).unwrap())

@@ -123,7 +123,7 @@ fn who_comes_by_another_connection_gets_the_reply_when_there_is_one() {
     let message = bench.message(&ops.compound());
     let mut reply = ReplyBuffer::default();
     let first = bench.engine.call(&mut Full::default(), &client.peer, 0, &message, &mut reply);
-    let Verdict::PutOff(put_off) = first else { panic!("{first:?}") };
+    let Verdict::Suspended(suspended) = first else { panic!("{first:?}") };
     let (sent, received) = mpsc::channel();
     for connection in [1, 2, 2] {
         let mut host = Free { sent: Some(sent.clone()), ..Free::default() };
@@ -131,7 +131,7 @@ fn who_comes_by_another_connection_gets_the_reply_when_there_is_one() {
         let again = bench.engine.call(&mut host, &peer(connection), 0, &message, &mut reply);
         assert!(matches!(again, Verdict::Silent), "{again:?}");
     }
-    let mut host = Free { put_off: Some(put_off), ..Free::default() };
+    let mut host = Free { suspended: Some(suspended), ..Free::default() };
     let verdict = bench.engine.call(&mut host, &client.peer, 0, &message, &mut reply);
     let result = bench.settled(verdict, reply).unwrap();
     assert_eq!(Result4::of(&result).ended(), failed(NfsStat4::NoEnt, 3));

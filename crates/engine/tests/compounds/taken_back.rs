@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use steadfast_engine::{CallHost, PutOffCall, ReplyBuffer, StateImage, Verdict};
+use steadfast_engine::{CallHost, ReplyBuffer, StateImage, SuspendedCall, Verdict};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 
@@ -57,14 +57,14 @@ struct KilledWhenever<'b> {
     other: RefCell<Client<'b>>,
     dir: Vec<u8>,
     images: Vec<StateImage>,
-    put_off: Option<PutOffCall>,
+    suspended: Option<SuspendedCall>,
 }
 
 impl<'b> KilledWhenever<'b> {
     fn new(bench: &'b Bench) -> Self {
         let mut other = Client::new(bench, "other");
         let dir = other.handle(&["srv", "a"]);
-        Self { bench, other: RefCell::new(other), dir, images: Vec::new(), put_off: None }
+        Self { bench, other: RefCell::new(other), dir, images: Vec::new(), suspended: None }
     }
 }
 
@@ -78,8 +78,8 @@ impl CallHost for KilledWhenever<'_> {
 
     fn will_block(&mut self) {}
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 }
 
@@ -131,7 +131,7 @@ fn what_the_process_before_has_opened_is_finished_or_taken_back() {
         // Its storage hangs, and its client is told to try later.
         let (another, bench) = next();
         match while_it_hangs(&bench, 7, &message, None) {
-            Ok(put_off) => bench.engine.refuse(put_off, &mut Vec::new()),
+            Ok(suspended) => bench.engine.refuse(suspended, &mut Vec::new()),
             Err(said) => assert_eq!(said.ended(), failed(NfsStat4::Delay, 3)),
         }
         assert_eq!(send(&bench, &another).ended(), done(3));
@@ -206,7 +206,7 @@ fn an_owner_whose_open_was_granted_before_a_kill_is_not_in_its_own_way() {
                 assert_eq!(in_0(&failing, &open(next + 1)).ended(), done(2));
                 let hangs = bench.restarted_with(image.clone());
                 match while_it_hangs(&hangs, 7, &message, None) {
-                    Ok(put_off) => hangs.engine.refuse(put_off, &mut Vec::new()),
+                    Ok(suspended) => hangs.engine.refuse(suspended, &mut Vec::new()),
                     Err(said) => assert_eq!(said.ended(), failed(NfsStat4::Delay, 2)),
                 }
                 assert_eq!(in_0(&hangs, &open(next + 1)).ended(), done(2));

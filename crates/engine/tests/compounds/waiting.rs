@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_engine::{PutOffCall, ReplyBuffer, Verdict};
+use steadfast_engine::{ReplyBuffer, SuspendedCall, Verdict};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 
 use crate::bench::{Bench, Client, Free, Full, Keeps, Ops, Result4, done, failed};
 
-/// Has a COMPOUND put off.
-fn put_off(client: &Client<'_>, message: &[u8], host: &mut Full) -> PutOffCall {
+/// Has a COMPOUND suspended.
+fn suspended(client: &Client<'_>, message: &[u8], host: &mut Full) -> SuspendedCall {
     let mut reply = ReplyBuffer::default();
     let verdict = client.bench.engine.call(host, &client.peer, 0, message, &mut reply);
-    let Verdict::PutOff(call) = verdict else { panic!("{verdict:?}") };
+    let Verdict::Suspended(call) = verdict else { panic!("{verdict:?}") };
     assert!(reply.bytes.is_empty());
     call
 }
@@ -42,11 +42,11 @@ fn no_operation_that_has_ended_is_executed_again() {
     let Prepared { dir, file } = prepared(&mut client);
     let ops = open_and_look(&mut client, &dir, &file);
     let message = bench.message(&ops.compound());
-    let mut call = put_off(&client, &message, &mut Full::default());
+    let mut call = suspended(&client, &message, &mut Full::default());
     for _ in 0..3 {
-        call = put_off(&client, &message, &mut Full { put_off: Some(call), had_room: 0 });
+        call = suspended(&client, &message, &mut Full { suspended: Some(call), had_room: 0 });
     }
-    let mut host = Free { put_off: Some(call), ..Free::default() };
+    let mut host = Free { suspended: Some(call), ..Free::default() };
     let mut reply = ReplyBuffer::default();
     let verdict = bench.engine.call(&mut host, &client.peer, 0, &message, &mut reply);
     let result = Result4::of(&bench.settled(verdict, reply).unwrap());
@@ -71,8 +71,8 @@ fn an_open_that_has_to_wait_makes_its_state_once() {
     let ops = client.next(true).put(&dir).open_cut(b"cutter", "file");
     let message = bench.message(&ops.compound());
     // To look the name up it may wait, to cut the file not yet.
-    let call = put_off(&client, &message, &mut Full { had_room: 1, ..Full::default() });
-    let mut host = Free { put_off: Some(call), ..Free::default() };
+    let call = suspended(&client, &message, &mut Full { had_room: 1, ..Full::default() });
+    let mut host = Free { suspended: Some(call), ..Free::default() };
     let mut reply = ReplyBuffer::default();
     let verdict = bench.engine.call(&mut host, &client.peer, 0, &message, &mut reply);
     let result = Result4::of(&bench.settled(verdict, reply).unwrap());
@@ -90,7 +90,7 @@ fn who_waits_for_too_long_is_told_what_was_done() {
     let Prepared { dir, file } = prepared(&mut client);
     let ops = open_and_look(&mut client, &dir, &file);
     let message = bench.message(&ops.compound());
-    let call = put_off(&client, &message, &mut Full::default());
+    let call = suspended(&client, &message, &mut Full::default());
     let mut reply = Vec::new();
     bench.engine.refuse(call, &mut reply);
     let result = Result4::of(&reply[24..]);
@@ -108,7 +108,7 @@ fn a_slot_is_free_when_nobody_goes_on() {
     let dir = client.handle(&["srv", "a"]);
     let ops = client.next(true).put(&dir).lookup("missing");
     let message = bench.message(&ops.compound());
-    drop(put_off(&client, &message, &mut Full::default()));
+    drop(suspended(&client, &message, &mut Full::default()));
     assert_eq!(client.send(&ops).ended(), failed(NfsStat4::RetryUncachedRep, 2));
     let next = client.next(false);
     assert_eq!(client.send(&next).ended(), done(1));
@@ -121,10 +121,10 @@ fn open_and_ask(client: &mut Client<'_>, file: &[u8], ro: &[u8]) -> Ops {
 }
 
 /// A message that waits for a client, or what is told instead.
-fn wait(client: &Client<'_>, message: &[u8], host: &mut Keeps) -> Result<PutOffCall, Result4> {
+fn wait(client: &Client<'_>, message: &[u8], host: &mut Keeps) -> Result<SuspendedCall, Result4> {
     let mut reply = ReplyBuffer::default();
     match client.bench.engine.call(host, &client.peer, 0, message, &mut reply) {
-        Verdict::PutOff(call) => {
+        Verdict::Suspended(call) => {
             assert!(call.waits_for_client() && reply.bytes.is_empty());
             Ok(call)
         }
@@ -155,7 +155,7 @@ fn a_compound_that_waits_for_others_goes_on_where_it_was() {
         assert!(!host.woken.0.load(Ordering::SeqCst));
         bench.engine.names_are_known();
         assert!(host.woken.0.load(Ordering::SeqCst));
-        host = Keeps { put_off: Some(call), ..Keeps::default() };
+        host = Keeps { suspended: Some(call), ..Keeps::default() };
         call = wait(&client, &message, &mut host).unwrap();
         assert_eq!(bench.engine.waiting_calls(), 1);
     }
@@ -163,7 +163,7 @@ fn a_compound_that_waits_for_others_goes_on_where_it_was() {
     let woken = Arc::clone(&host.woken);
     bench.engine.names_are_known();
     assert!(woken.0.load(Ordering::SeqCst));
-    let result = wait(&client, &message, &mut Keeps { put_off: Some(call), ..Keeps::default() });
+    let result = wait(&client, &message, &mut Keeps { suspended: Some(call), ..Keeps::default() });
     let result = result.unwrap_err();
     assert_eq!((result.ended(), bench.engine.waiting_calls()), (done(7), 0));
     assert_eq!(client.send(&ops), result, "and is kept as it was sent");
@@ -183,7 +183,7 @@ fn who_waits_for_others_for_too_long_is_told_what_was_done() {
     let message = bench.message(&ops.compound());
     let call = wait(&client, &message, &mut Keeps::default()).unwrap();
     // Executed a last time, by a host that lets it wait no more.
-    let mut host = Free { put_off: Some(call), ..Free::default() };
+    let mut host = Free { suspended: Some(call), ..Free::default() };
     let mut reply = ReplyBuffer::default();
     let verdict = bench.engine.call(&mut host, &client.peer, 0, &message, &mut reply);
     let result = Result4::of(&bench.settled(verdict, reply).unwrap());

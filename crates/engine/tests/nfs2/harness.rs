@@ -166,7 +166,7 @@ impl Bench {
                 self.engine.settle(call, Ok(()), 0, &mut bytes);
                 bytes
             }
-            Verdict::Silent | Verdict::PutOff(_) | Verdict::HangUp(_) => {
+            Verdict::Silent | Verdict::Suspended(_) | Verdict::HangUp(_) => {
                 assert!(reply.bytes.is_empty());
                 return None;
             }

@@ -1,6 +1,6 @@
 //! NFSv2 has no word for "later": the call gets no reply, and is executed when it comes again.
 
-use steadfast_engine::{CallHost, PutOffCall, ReplyBuffer, Room, StorageId, Verdict};
+use steadfast_engine::{CallHost, ReplyBuffer, Room, StorageId, SuspendedCall, Verdict};
 use steadfast_wire::nfs2::{Create2Args, DirOpArgs2, NfsFh2};
 
 use super::harness::{Bench, Host, NFS, UNCHANGED, xdr};
@@ -22,14 +22,14 @@ impl CallHost for Full {
     }
 }
 
-/// One that has a call again that was put off.
-struct Again(Option<PutOffCall>);
+/// One that has a call again that was suspended.
+struct Again(Option<SuspendedCall>);
 
 impl CallHost for Again {
     fn may_block(&mut self) {}
     fn will_block(&mut self) {}
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
         self.0.take()
     }
 }
@@ -56,25 +56,25 @@ fn who_may_not_wait_gets_no_reply_and_may_come_again() {
     assert_eq!(bench.exchange(&mut Full(Room::None), &list), None);
 }
 
-fn put_off(bench: &Bench, message: &[u8]) -> PutOffCall {
+fn suspended(bench: &Bench, message: &[u8]) -> SuspendedCall {
     let mut reply = ReplyBuffer::default();
     let verdict = bench.engine.call(&mut Full(Room::Later), &bench.peer, 0, message, &mut reply);
-    let Verdict::PutOff(call) = verdict else { panic!("{verdict:?}") };
+    let Verdict::Suspended(call) = verdict else { panic!("{verdict:?}") };
     assert!(reply.bytes.is_empty());
     call
 }
 
 #[test]
-fn a_call_that_was_put_off_is_executed_or_refused_in_silence() {
+fn a_call_that_was_suspended_is_executed_or_refused_in_silence() {
     let mut bench = Bench::new();
     let message = making(&mut bench);
-    let call = put_off(&bench, &message);
+    let call = suspended(&bench, &message);
     // A duplicate finds it in progress.
     assert_eq!(bench.exchange(&mut Host, &message), None);
     let mut refused = Vec::new();
     bench.engine.refuse(call, &mut refused);
     assert_eq!(refused, []);
-    // The client sends it again, and it is put off, and executed.
-    let call = put_off(&bench, &message);
+    // The client sends it again, and it is suspended, and executed.
+    let call = suspended(&bench, &message);
     assert_eq!(bench.exchange(&mut Again(Some(call)), &message).unwrap()[..4], [0; 4]);
 }

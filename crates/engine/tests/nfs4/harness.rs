@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use steadfast_engine::{
-    CallHost, Delegations, Engine, EngineConfig, Export, ExportTable, Peer, PutOffCall,
-    ReplyBuffer, Room, StorageId, Transport, Transports, Verdict,
+    CallHost, Delegations, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Room,
+    StorageId, SuspendedCall, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Flavor, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -22,12 +22,12 @@ const NFS: u32 = 100_003;
 /// Lets calls wait so often, then puts them off.
 pub(crate) struct Host {
     pub(crate) waits: usize,
-    pub(crate) put_off: Option<PutOffCall>,
+    pub(crate) suspended: Option<SuspendedCall>,
 }
 
 impl Host {
     pub(crate) fn free() -> Self {
-        Self { waits: usize::MAX, put_off: None }
+        Self { waits: usize::MAX, suspended: None }
     }
 }
 
@@ -45,8 +45,8 @@ impl CallHost for Host {
         }
     }
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 }
 
@@ -167,7 +167,7 @@ impl Server {
     pub(crate) fn send(&self, from: &Sender, message: &[u8]) -> Option<Vec<u8>> {
         match self.send_by(&mut Host::free(), from, message) {
             Ok(reply) => reply,
-            Err(put_off) => panic!("{put_off:?}"),
+            Err(suspended) => panic!("{suspended:?}"),
         }
     }
 
@@ -176,7 +176,7 @@ impl Server {
         host: &mut Host,
         from: &Sender,
         message: &[u8],
-    ) -> Result<Option<Vec<u8>>, PutOffCall> {
+    ) -> Result<Option<Vec<u8>>, SuspendedCall> {
         let mut reply = ReplyBuffer::default();
         match self.engine.call(host, &from.peer, self.now_ms.get(), message, &mut reply) {
             Verdict::Replied => Ok(Some(reply.bytes)),
@@ -184,7 +184,7 @@ impl Server {
                 self.engine.settle(call, Ok(()), 0, &mut reply.bytes);
                 Ok(Some(reply.bytes))
             }
-            Verdict::PutOff(call) => {
+            Verdict::Suspended(call) => {
                 assert!(reply.bytes.is_empty());
                 Err(call)
             }

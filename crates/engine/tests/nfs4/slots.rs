@@ -108,7 +108,7 @@ fn with_file(server: &Server) -> Client<'_> {
 }
 
 #[test]
-fn a_run_that_was_put_off_anywhere_goes_on_and_opens_once() {
+fn a_run_that_was_suspended_anywhere_goes_on_and_opens_once() {
     let reference = Server::new();
     let client = with_file(&reference);
     let message = client.next(false, &opening_and_listing());
@@ -118,20 +118,20 @@ fn a_run_that_was_put_off_anywhere_goes_on_and_opens_once() {
         let server = Server::new();
         let client = with_file(&server);
         let message = client.next(false, &opening_and_listing());
-        let mut host = Host { waits: stops, put_off: None };
-        let put_off = match server.send_by(&mut host, &client.from, &message) {
+        let mut host = Host { waits: stops, suspended: None };
+        let suspended = match server.send_by(&mut host, &client.from, &message) {
             Ok(reply) => {
                 assert_eq!(Reply::read(&reply.unwrap()), expected);
                 break;
             }
-            Err(put_off) => put_off,
+            Err(suspended) => suspended,
         };
         stops += 1;
         assert_eq!(server.send(&client.from, &message), None, "it is in progress");
-        // It is put off once more, then goes on, over whatever connection.
-        let mut host = Host { waits: 0, put_off: Some(put_off) };
-        let put_off = server.send_by(&mut host, &client.from, &message).unwrap_err();
-        let mut host = Host { put_off: Some(put_off), ..Host::free() };
+        // It is suspended once more, then goes on, over whatever connection.
+        let mut host = Host { waits: 0, suspended: Some(suspended) };
+        let suspended = server.send_by(&mut host, &client.from, &message).unwrap_err();
+        let mut host = Host { suspended: Some(suspended), ..Host::free() };
         let reply = server.send_by(&mut host, &client.from, &message).unwrap().unwrap();
         assert_eq!(Reply::read(&reply), expected, "after {stops} waits");
         assert_eq!(Reply::read(&server.send(&client.from, &message).unwrap()), expected);
@@ -146,16 +146,16 @@ fn a_run_that_is_refused_or_dropped_frees_its_slot() {
         let server = Server::new();
         let client = with_file(&server);
         let message = client.next(true, &opening_and_listing());
-        let mut host = Host { waits: 2, put_off: None };
-        let put_off = server.send_by(&mut host, &client.from, &message).unwrap_err();
+        let mut host = Host { waits: 2, suspended: None };
+        let suspended = server.send_by(&mut host, &client.from, &message).unwrap_err();
         if is_refused {
             let mut reply = Vec::new();
-            server.engine.refuse(put_off, &mut reply);
+            server.engine.refuse(suspended, &mut reply);
             let reply = Reply::read(&reply);
             assert_eq!(reply.failure().1, NfsStat4::Delay as u32);
             assert_eq!(send(&server, &client.from, &message), reply, "it is kept");
         } else {
-            drop(put_off);
+            drop(suspended);
         }
         client.run(&Ops::new()).succeeds();
     }

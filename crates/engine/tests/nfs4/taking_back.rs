@@ -168,7 +168,7 @@ fn an_open_that_could_not_wait_to_cut_the_file_denies_nothing() {
     let mut was_told_later = 0;
     for waits in 0..4 {
         let message = one.next(false, &Ops::put(&root).then(&open_cut((BOTH, BOTH))));
-        let mut host = Host { waits, put_off: None };
+        let mut host = Host { waits, suspended: None };
         match server.send_by(&mut host, &one.from, &message) {
             Ok(reply) => {
                 let mut reply = Reply::read(&reply.unwrap()).succeeds();
@@ -177,9 +177,9 @@ fn an_open_that_could_not_wait_to_cut_the_file_denies_nothing() {
                 let id = opened(reply);
                 one.run(&Ops::put(&file).then(&close(id))).succeeds();
             }
-            Err(put_off) => {
+            Err(suspended) => {
                 was_told_later += 1;
-                server.engine.refuse(put_off, &mut Vec::new());
+                server.engine.refuse(suspended, &mut Vec::new());
             }
         }
         is_free(&one, &two, &file);
@@ -330,12 +330,12 @@ fn an_owner_of_minor_version_0_whose_open_could_not_wait_may_open_it_again() {
     for waits in 0..4 {
         let message =
             server.compound(&client.from, b"", 0, &cut_by_0(&client, &root, client.next()));
-        let mut host = Host { waits, put_off: None };
+        let mut host = Host { waits, suspended: None };
         let reply = match server.send_by(&mut host, &client.from, &message) {
             Ok(reply) => Reply::read(&reply.unwrap()),
-            Err(put_off) => {
+            Err(suspended) => {
                 was_told_later.set(was_told_later.get() + 1);
-                server.engine.refuse(put_off, &mut Vec::new());
+                server.engine.refuse(suspended, &mut Vec::new());
                 client.run(&cut_by_0(&client, &root, client.next()))
             }
         };

@@ -400,29 +400,29 @@ fn what_had_to_wait_is_executed_once() {
     let ops = Ops::put(&root).op(Op4::Open, &open).then(&Ops::put(&root)).then(&make(b"d"));
     for waits in 0..4 {
         let message = server.compound(&client.from, &[waits as u8], 0, &ops);
-        let mut host = Host { waits, put_off: None };
-        let Err(mut put_off) = server.send_by(&mut host, &client.from, &message) else {
+        let mut host = Host { waits, suspended: None };
+        let Err(mut suspended) = server.send_by(&mut host, &client.from, &message) else {
             break;
         };
         // A copy that comes meanwhile gets no reply, or waits as well.
-        let copy = server.send_by(&mut Host { waits: 0, put_off: None }, &client.from, &message);
+        let copy = server.send_by(&mut Host { waits: 0, suspended: None }, &client.from, &message);
         assert!(!matches!(copy, Ok(Some(_))), "{copy:?}");
         for _ in 0..2 {
-            let mut host = Host { waits: 0, put_off: Some(put_off) };
-            put_off = match server.send_by(&mut host, &client.from, &message) {
-                Err(put_off) => put_off,
+            let mut host = Host { waits: 0, suspended: Some(suspended) };
+            suspended = match server.send_by(&mut host, &client.from, &message) {
+                Err(suspended) => suspended,
                 Ok(reply) => panic!("{reply:?}"),
             };
         }
         if waits == 1 {
             // Told to try later: what was done is kept, and told again.
             let mut refused = Vec::new();
-            server.engine.refuse(put_off, &mut refused);
+            server.engine.refuse(suspended, &mut refused);
             let reply = Reply::read(&refused);
             assert_eq!(reply.status, NfsStat4::Delay as u32);
             continue;
         }
-        let mut host = Host { waits: usize::MAX, put_off: Some(put_off) };
+        let mut host = Host { waits: usize::MAX, suspended: Some(suspended) };
         let reply = server.send_by(&mut host, &client.from, &message).unwrap().unwrap();
         let first = Reply::read(&reply);
         assert!(first.status == 0 || first.status == NfsStat4::Exist as u32, "{first:?}");

@@ -215,9 +215,9 @@ fn a_lock_that_waits_for_too_long_uses_the_sequence_ids_of_both_owners() {
         Ops::put(&other_file).then(&lock_of(LockType4::Read, 0, 1, locker))
     };
     let message = server.compound(&client.from, b"", 0, &asking(client.next(), 71));
-    let mut host = Host { waits: 0, put_off: None };
-    let put_off = server.send_by(&mut host, &client.from, &message).unwrap_err();
-    server.engine.refuse(put_off, &mut Vec::new());
+    let mut host = Host { waits: 0, suspended: None };
+    let suspended = server.send_by(&mut host, &client.from, &message).unwrap_err();
+    server.engine.refuse(suspended, &mut Vec::new());
     second(client.run(&asking(client.next(), 72)), Op4::Lock);
 }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use steadfast_engine::{
     CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, LockRefusal, Outbound,
-    OutboundCall, Peer, PutOffCall, ReplyBuffer, Room, StorageId, Transport, Transports, Verdict,
+    OutboundCall, Peer, ReplyBuffer, Room, StorageId, SuspendedCall, Transport, Transports,
+    Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -189,7 +190,7 @@ impl Server {
     }
 
     /// The results of a call; `Err` if it has none, with what is to be done with it later.
-    fn send(&self, peer: &Peer, message: &[u8]) -> Result<Vec<u8>, Option<PutOffCall>> {
+    fn send(&self, peer: &Peer, message: &[u8]) -> Result<Vec<u8>, Option<SuspendedCall>> {
         let mut reply = ReplyBuffer::default();
         let (now_ms, mut host) = (self.now_ms.get(), Host(self.room.get()));
         let verdict = self.engine.call(&mut host, peer, now_ms, message, &mut reply);
@@ -202,7 +203,7 @@ impl Server {
                 Ok(bytes.split_off(HEADER_BYTES))
             }
             Verdict::Silent => Err(None),
-            Verdict::PutOff(call) => Err(Some(call)),
+            Verdict::Suspended(call) => Err(Some(call)),
             other @ Verdict::HangUp(_) => panic!("{other:?}"),
         }
     }
@@ -558,9 +559,9 @@ fn who_takes_a_lock_again_is_never_told_that_it_cannot_be_known_yet() {
         server.room.set(Room::None);
         assert!(matches!(lock(procedure, true), Err(None)), "Linux would take it for a refusal");
         server.room.set(Room::Later);
-        let Err(Some(put_off)) = lock(procedure, true) else { panic!("it is executed again") };
+        let Err(Some(suspended)) = lock(procedure, true) else { panic!("it is executed again") };
         let mut reply = Vec::new();
-        server.engine.refuse(put_off, &mut reply);
+        server.engine.refuse(suspended, &mut reply);
         assert!(reply.is_empty());
         assert!(server.sent().is_empty());
     }

@@ -197,7 +197,7 @@ fn findings(
          name, answered for {TTL_S} s. Most questions a second at the start: {}; from the second life \
          of the answers on: {} a second, where asking again after three quarters of their life makes {}. \
          From {} s to {} s the name server says nothing: {} a second then. {} GETATTRs a second of all \
-         clients meanwhile: p50 {} µs, p99 {} µs, longest {} ms; {} were put off (JUKEBOX).",
+         clients meanwhile: p50 {} µs, p99 {} µs, longest {} ms; {} were refused for now (JUKEBOX).",
         shown_count(clients),
         figure(first),
         figure(warm),

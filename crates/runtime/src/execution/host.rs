@@ -6,19 +6,20 @@ use std::task::Waker;
 use std::time::SystemTime;
 
 use steadfast_engine::{
-    CallHost, CompoundOperation, PutOffCall, ReplySink, Room, Stage, StorageId,
+    CallHost, CompoundOperation, ReplySink, Room, Stage, StorageId, SuspendedCall,
 };
 
-use crate::batch::{Batch, Outbox};
+use crate::batch::Batch;
 use crate::datagram::ReplyAddress;
 use crate::log_limit::{LogKind, limited};
-use crate::seat::{Lent, Offer, Seat, SeatGuard};
+use crate::seat::{Lent, Seat, SeatGuard};
 use crate::shared::parked::{LaterReply, ReplyTo};
 use crate::statistics::StageClock;
-use crate::suspended::Ticket;
+use crate::suspended::for_another::Ticket;
 use crate::turns::ClientId;
 
-use super::{Context, Gathering, retain_useful};
+use super::gathering::{Context, Gathering};
+use super::suspending::Patience;
 
 /// Objects are opened slowly if two take longer than this, in ns, and the second begins within so many
 /// ms after the first, since others wait meanwhile; and that is believed for as long.
@@ -34,10 +35,10 @@ pub(super) struct Host<'h, 's> {
     batch: &'h Arc<Batch>,
     /// Where the call came from, if it is a datagram.
     pub(super) address: Option<&'h ReplyAddress>,
-    /// What the engine left of the call when it was put off.
-    pub(super) put_off: Option<PutOffCall>,
-    /// By which it is woken if it waits for a client, and when it waits no more, in ms.
-    pub(super) ticket: Option<(Arc<Ticket>, u64)>,
+    /// What the engine left of the call when it was suspended.
+    pub(super) suspended: Option<SuspendedCall>,
+    /// By which it is woken if it waits for a client, or for a name service.
+    pub(super) ticket: Option<Arc<Ticket>>,
     /// Who was served when the seat was lent.
     client: Option<ClientId>,
     /// What the call waits for, if it waits.
@@ -53,7 +54,7 @@ pub(super) struct Host<'h, 's> {
     pub(super) longest: Option<(CompoundOperation, u64)>,
     /// When the next one began, in ns.
     next_since_ns: u64,
-    is_offered: bool,
+    is_open: bool,
     is_summoned: bool,
     /// Since when an object is being opened, in ns.
     opening_since_ns: Option<u64>,
@@ -80,7 +81,7 @@ impl<'h, 's> Host<'h, 's> {
             guard,
             batch,
             address: None,
-            put_off: None,
+            suspended: None,
             ticket: None,
             client: None,
             storage: None,
@@ -90,7 +91,7 @@ impl<'h, 's> Host<'h, 's> {
             lent_ns: 0,
             longest: None,
             next_since_ns: 0,
-            is_offered: false,
+            is_open: false,
             is_summoned: false,
             opening_since_ns: None,
             sending_ns: 0,
@@ -99,27 +100,22 @@ impl<'h, 's> Host<'h, 's> {
         }
     }
 
-    /// Sends what is held back of others, which is none of this call's time.
-    fn send_held_back(&mut self) {
+    /// Sends the batched replies to others, which is none of this call's time.
+    fn send_batched(&mut self) {
         let Some(core) = self.guard.as_deref_mut() else { return };
-        if core.held_back.is_empty() {
-            return;
-        }
-        let begun_ns = self.context.shared.stamp_ns();
-        self.gathering.send_held_back(self.context, core);
-        let ns = self.context.shared.stamp_ns().saturating_sub(begun_ns);
-        self.sending_ns += ns;
+        let Some(sent) = self.gathering.send_batched(self.context, core) else { return };
+        self.sending_ns += sent.took_ns();
         if let Some(stages) = &mut self.stages {
-            stages.skip(ns);
-            self.part_since_ns += ns;
+            stages.skip(sent.took_ns());
+            self.part_since_ns += sent.took_ns();
         }
     }
 
     /// Gives up the seat, leaving to its next occupant what this batch has gathered and has yet
-    /// to do; and what is held back of others, if that may wait.
+    /// to do; and the batched replies to others, if they may wait.
     fn lend(&mut self, may_replies_wait: bool) {
         if !may_replies_wait {
-            self.send_held_back();
+            self.send_batched();
         }
         let Some(mut guard) = self.guard.take() else { return };
         let now_ns = self.context.shared.stamp_ns();
@@ -131,19 +127,8 @@ impl<'h, 's> Host<'h, 's> {
                 let _ = intent_log.take_room_wait_ns();
             }
         }
-        let Gathering { outbox: left, spare, .. } = &mut *self.gathering;
-        if !left.is_empty() || !self.batch.is_exhausted() {
-            let mut offers = self.seat.offers.lock();
-            let known = offers.iter_mut().find(|offer| Arc::ptr_eq(&offer.batch, self.batch));
-            if let Some(offer) = known {
-                offer.left.absorb(left, spare);
-            } else {
-                let left = std::mem::take(left);
-                offers.push(Offer { batch: Arc::clone(self.batch), left });
-            }
-            self.seat.offer_count.store(offers.len(), Ordering::SeqCst);
-            self.is_offered = true;
-        }
+        let Gathering { outbox, spare, .. } = &mut *self.gathering;
+        self.is_open |= self.seat.open_batches.open(self.batch, outbox, spare);
         if let Some(connection) = self.batch.connection() {
             connection.enter();
         }
@@ -154,11 +139,15 @@ impl<'h, 's> Host<'h, 's> {
         self.context.pool.note_lent();
     }
 
+    fn patience(&self, patience_ms: u64) -> Patience {
+        Patience { since_ms: self.batch.suspended_since_ms(), patience_ms }
+    }
+
     /// Takes the seat back, if it is lent, unless another worker has it: to be called when the call
     /// waits no more.
     pub(super) fn regain(&mut self) {
         if let Some(storage) = self.counted.take() {
-            self.context.pool.held_up.leave(storage, self.context.shared.now_ms());
+            self.context.pool.blocked.leave(storage, self.context.shared.now_ms());
         }
         if self.try_to_regain() {
             return;
@@ -182,18 +171,9 @@ impl<'h, 's> Host<'h, 's> {
         if let Some(client) = self.client {
             core.start_serving(client, self.context.shared.stamp_ns());
         }
-        if self.is_offered {
-            let mut offers = self.seat.offers.lock();
-            if let Some(at) = offers.iter().position(|offer| Arc::ptr_eq(&offer.batch, self.batch))
-            {
-                let mut left = match offers.get_mut(at) {
-                    Some(offer) => std::mem::take(&mut offer.left),
-                    None => Outbox::default(),
-                };
-                let Gathering { outbox, spare, .. } = &mut *self.gathering;
-                outbox.absorb(&mut left, spare);
-            }
-            retain_useful(self.seat, &mut offers);
+        if self.is_open {
+            let Gathering { outbox, spare, .. } = &mut *self.gathering;
+            self.seat.open_batches.take_gathered(self.batch, outbox, spare);
         }
         if let Some(connection) = self.batch.connection() {
             connection.leave(1);
@@ -203,7 +183,7 @@ impl<'h, 's> Host<'h, 's> {
 }
 
 impl CallHost for Host<'_, '_> {
-    fn is_put_off(&mut self) {
+    fn will_suspend(&mut self) {
         self.storage.get_or_insert(StorageId::UNKNOWN);
     }
 
@@ -215,25 +195,24 @@ impl CallHost for Host<'_, '_> {
             return Room::Free;
         }
         self.storage = Some(storage);
-        if core.put_off.is_empty() && pool.held_up.has_room_for_all() {
+        if core.suspended.for_storage.is_empty() && pool.blocked.has_room_for_all() {
             return Room::Free;
         }
         let now_ms = shared.now_ms();
-        let since_ms = self.batch.put_off_since_ms();
+        let patience = self.patience(shared.options.storage_patience_ms);
         let uncounted = pool.uncounted(storage);
         // Those who came before are first. Datagrams cannot stand in line.
-        let may_stand = since_ms.is_none() && self.address.is_none();
-        let is_last = may_stand && core.put_off.has_line(storage);
+        let may_stand = patience.since_ms.is_none() && self.address.is_none();
+        let is_last = may_stand && core.suspended.for_storage.has_line(storage);
         let mut room = if is_last {
-            match pool.held_up.room(storage, uncounted, now_ms) {
+            match pool.blocked.room(storage, uncounted, now_ms) {
                 (Room::Free, _) => Room::Later,
                 (room, _) => room,
             }
         } else {
-            pool.held_up.admit(storage, uncounted, now_ms)
+            pool.blocked.admit(storage, uncounted, now_ms)
         };
-        let patience_ms = shared.options.storage_patience_ms;
-        if room == Room::Later && since_ms.is_some_and(|since| since + patience_ms <= now_ms) {
+        if room == Room::Later && patience.is_over(now_ms) {
             room = Room::None;
         }
         match room {
@@ -242,7 +221,7 @@ impl CallHost for Host<'_, '_> {
                 shared.log,
                 LogKind::Storage,
                 info,
-                "many calls wait for one disk: further ones to it are put off, so that those to \
+                "many calls wait for one disk: further ones to it are suspended, so that those to \
                  others find a worker (workers_max)"
             ),
             Room::None => counters.told_later.add(1),
@@ -250,18 +229,14 @@ impl CallHost for Host<'_, '_> {
         room
     }
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.put_off.take()
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
     }
 
     fn waker(&mut self, patience_ms: u64) -> Option<Waker> {
-        let now_ms = self.context.shared.now_ms();
-        let until_ms = self.batch.put_off_since_ms().unwrap_or(now_ms) + patience_ms;
-        if until_ms <= now_ms {
-            return None;
-        }
-        let ticket = Ticket::new(&self.seat.mailbox);
-        self.ticket = Some((Arc::clone(&ticket), until_ms));
+        let until_ms = self.patience(patience_ms).until_ms(self.context.shared.now_ms())?;
+        let ticket = Ticket::new(&self.seat.mailbox, until_ms);
+        self.ticket = Some(Arc::clone(&ticket));
         Some(Waker::from(ticket))
     }
 
@@ -273,15 +248,15 @@ impl CallHost for Host<'_, '_> {
 
     fn seldom_blocks(&mut self) {
         if self.lent.is_none() {
-            let mark_ns = self.gathering.mark_ns;
-            let is_due = self.guard.as_deref().is_some_and(|core| core.held_back.is_due(mark_ns));
-            // Should this call sleep after all, another worker sends what is held back.
+            let mark_ns = self.gathering.turn.mark_ns();
+            let is_due = self.guard.as_deref().is_some_and(|core| core.batched.is_due(mark_ns));
+            // Should this call sleep after all, another worker sends what is batched.
             self.lend(!is_due && self.context.pool.has_stand_ins());
         }
     }
 
     fn opens(&mut self) {
-        if self.gathering.now_ms < self.seat.opens_slowly_until_ms.load(Ordering::Relaxed) {
+        if self.gathering.turn.now_ms() < self.seat.opens_slowly_until_ms.load(Ordering::Relaxed) {
             self.will_block();
         } else {
             self.seldom_blocks();
@@ -332,12 +307,12 @@ impl CallHost for Host<'_, '_> {
         }
         self.is_summoned = true;
         // Lent so that others' replies might wait, perhaps. If another worker has it, this one is
-        // held up until the call ends.
+        // blocked until the call ends.
         if !self.try_to_regain() {
             return;
         }
         // Sent at once, since the next occupant may have to be started first.
-        self.send_held_back();
+        self.send_batched();
         let _ = self.gathering.dispatch_and_rouse(self.batch, self.context);
         self.lend(false);
         self.context.pool.summon(self.seat.index);

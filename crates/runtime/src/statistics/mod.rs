@@ -99,13 +99,13 @@ counters! {
     bytes_out,
     /// Calls whose reply waited for stability.
     parked,
-    /// Times a worker offered its seat before a call that might block.
+    /// Times a worker lent its seat before a call that might block.
     lends,
     /// Times another worker took it.
     takeovers,
-    /// Batches whose replies were held back for a moment, to go out with those of others.
+    /// Batches of calls whose replies were batched for a moment, to go out with those to others.
     held_back,
-    /// Times a call was put off, since too many workers waited for its storage, or since it waits for a client
+    /// Times a call was suspended, since too many workers waited for its storage, or since it waits for a client
     /// or a name service.
     put_off,
     /// Calls that could not wait for their storage: their clients were told to try later, or their

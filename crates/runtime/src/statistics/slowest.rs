@@ -103,7 +103,7 @@ pub(crate) struct Ends {
 pub(crate) fn stages(arrival: Arrival, executed: &Executed, ends: Ends) -> [u64; CallStage::COUNT] {
     let waited = &executed.waited;
     let before_ns = executed.begun_ns.saturating_sub(arrival.received_ns);
-    // Executions that ended with the call being put off are no waiting for its turn.
+    // Executions that ended with the call being suspended are no waiting for its turn.
     let executed_in_all = waited.with(&executed.spent());
     let settled_ns = ends.stable_ns.unwrap_or(executed.ended_ns);
     let flushed_ns = match (ends.is_logged, executed.flushed_ns) {
@@ -362,7 +362,7 @@ mod tests {
             (was_lent, was_parked, was_flushed, is_logged) in any::<(bool, bool, bool, bool)>(),
         ) {
             let [received_ns, names, clients, turn, work, blocked, flush, log, earlier, room] = steps;
-            // It was executed before, and put off.
+            // It was executed before, and suspended.
             let waited = Waited { names, clients, ..Waited::default() };
             let waited = waited.with(&Spent { work: earlier, file_system: 7, log_room: 3 });
             let begun_ns = received_ns + waited.sum() + turn;

@@ -20,7 +20,7 @@ impl Arrival {
     }
 }
 
-/// What became of a call's time until it was executed for the last time, in ns. Before that it was put off, perhaps
+/// What became of a call's time until it was executed for the last time, in ns. Before that it was suspended, perhaps
 /// several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waited {
@@ -47,7 +47,7 @@ impl Waited {
         names + clients + storage + work + file_system + log_room
     }
 
-    /// With an execution that ended with the call being put off.
+    /// With an execution that ended with the call being suspended.
     pub(crate) fn with(mut self, spent: &Spent) -> Self {
         self.work += spent.work;
         self.file_system += spent.file_system;

@@ -17,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
 use socket2::{Domain, Socket, Type};
 use steadfast_engine::{
-    Awaited, CallHost, CompoundOperation, HangUp, ParkedCall, Peer, PutOffCall, ReplyBuffer,
-    ReplySink, Room, StorageId, Verdict,
+    Awaited, CallHost, CompoundOperation, HangUp, ParkedCall, Peer, ReplyBuffer, ReplySink, Room,
+    StorageId, SuspendedCall, Verdict,
 };
 use steadfast_runtime::{ReplyLog, Server, ServerOptions, Service};
 use steadfast_vfs::{FileRange, Flush, FlushDomain, FlushTarget, FlushWhat, FsError};
@@ -83,7 +83,7 @@ pub struct Shared {
     pub peers: Mutex<Vec<Peer>>,
     /// Calls that were executed.
     pub executed: AtomicU64,
-    /// Calls that were put off and refused then.
+    /// Calls that were suspended and refused then.
     pub refused: AtomicU64,
     pub ticks: AtomicU64,
     /// What clients have given back, and who waits for what.
@@ -126,6 +126,117 @@ impl FlushTarget for Target {
 
 #[derive(Default)]
 pub struct Toy(pub Arc<Shared>);
+
+/// What the commands do that need more than a few lines; [`Toy::call`] says what.
+impl Toy {
+    fn wait_at_gate(&self, host: &mut dyn CallHost, body: &[u8]) -> Verdict {
+        let [how, gate, opened @ ..] = body else { return Verdict::Silent };
+        match how {
+            b's' => host.seldom_blocks(),
+            b'm' => host.may_block(),
+            b'o' => host.opens(),
+            b'w' => {
+                host.seldom_blocks();
+                host.will_block();
+            }
+            _ => {}
+        }
+        for gate in opened {
+            self.0.gates[usize::from(*gate)].open();
+        }
+        self.0.gates[usize::from(*gate)].pass();
+        host.has_opened();
+        Verdict::Replied
+    }
+
+    fn wait_for_storage(
+        &self,
+        host: &mut dyn CallHost,
+        body: &[u8],
+        reply: &mut ReplyBuffer,
+    ) -> Verdict {
+        let [storage, how, gate, ..] = body else { return Verdict::Silent };
+        let storage = StorageId(u64::from(*storage));
+        match host.room_to_wait(storage) {
+            Room::Free => {}
+            Room::Later => {
+                let reply = [&std::mem::take(&mut reply.bytes)[..], b"later"].concat();
+                return Verdict::Suspended(SuspendedCall::for_test(reply));
+            }
+            Room::None => {
+                reply.bytes.extend_from_slice(b"later");
+                return Verdict::Replied;
+            }
+        }
+        match how {
+            b'w' => host.will_block(),
+            // Opens an object for a while, and then has to wait.
+            b'o' => {
+                host.opens();
+                std::thread::sleep(Duration::from_millis(10));
+                host.has_opened();
+                assert_eq!(host.room_to_wait(storage), Room::Free, "it waits already");
+                host.will_block();
+            }
+            _ => host.may_block(),
+        }
+        self.0.gates[usize::from(*gate)].pass();
+        reply.bytes.extend_from_slice(b"done");
+        Verdict::Replied
+    }
+
+    fn wait_for_client(
+        &self,
+        host: &mut dyn CallHost,
+        body: &[u8],
+        reply: &mut ReplyBuffer,
+    ) -> Verdict {
+        let [what, patience, how] = *body else { return Verdict::Silent };
+        let operation = |index| CompoundOperation::all().nth(index).unwrap();
+        if how == b'O' {
+            host.operations_begin();
+            host.may_block();
+            if host.take_suspended().is_none() {
+                self.0.gate.pass();
+                host.operation_ended(operation(1), false);
+            }
+        }
+        if how == b'l' {
+            host.will_block();
+            self.0.gate.pass();
+        }
+        let given_back = self.0.given_back.lock();
+        if given_back.contains(&what) {
+            if how == b'O' {
+                host.operation_ended(operation(2), false);
+            }
+            reply.bytes.extend_from_slice(b"done");
+            return Verdict::Replied;
+        }
+        let waker = host.waker(u64::from(patience) * 100);
+        reply.bytes.extend_from_slice(b"later");
+        let Some(waker) = waker else { return Verdict::Replied };
+        self.0.wakers.lock().push((what, waker));
+        drop(given_back);
+        let reply = std::mem::take(&mut reply.bytes);
+        Verdict::Suspended(SuspendedCall::for_test_of_client(reply))
+    }
+
+    fn park(&self, host: &mut dyn CallHost, body: &[u8], reply: &mut ReplyBuffer) -> Verdict {
+        host.may_block();
+        let mut reply = std::mem::take(&mut reply.bytes);
+        reply.extend_from_slice(b"stable");
+        let (domain, keys) = body.split_first().unwrap_or((&0, &[]));
+        let mut targets = smallvec![];
+        for key in keys {
+            let target = Target { key: u64::from(*key), toy: Arc::clone(&self.0) };
+            let target: Arc<dyn FlushTarget> = Arc::new(target);
+            targets.push((target, FlushWhat::Data));
+        }
+        let domain = FlushDomain(u32::from(*domain));
+        Verdict::Parked(ParkedCall::for_test(Awaited::Flush(Flush { domain, targets }), reply))
+    }
+}
 
 impl Service for Toy {
     fn call(
@@ -178,88 +289,13 @@ impl Service for Toy {
             b'K' => self.0.gate.pass(),
             // Says how often it sleeps, opens some of the gates, and waits at another: `how`, which
             // is `k` for keeping the seat; the gate; those that are opened.
-            b'G' => {
-                let [how, gate, opened @ ..] = body else { return Verdict::Silent };
-                match how {
-                    b's' => host.seldom_blocks(),
-                    b'm' => host.may_block(),
-                    b'o' => host.opens(),
-                    b'w' => {
-                        host.seldom_blocks();
-                        host.will_block();
-                    }
-                    _ => {}
-                }
-                for gate in opened {
-                    self.0.gates[usize::from(*gate)].open();
-                }
-                self.0.gates[usize::from(*gate)].pass();
-                host.has_opened();
-            }
+            b'G' => return self.wait_at_gate(host, body),
             // Waits for a storage at one of the gates, if it may: the storage, how, the gate.
-            b'S' => {
-                let [storage, how, gate, ..] = body else { return Verdict::Silent };
-                let storage = StorageId(u64::from(*storage));
-                match host.room_to_wait(storage) {
-                    Room::Free => {}
-                    Room::Later => {
-                        let reply = [&std::mem::take(&mut reply.bytes)[..], b"later"].concat();
-                        return Verdict::PutOff(PutOffCall::for_test(reply));
-                    }
-                    Room::None => {
-                        reply.bytes.extend_from_slice(b"later");
-                        return Verdict::Replied;
-                    }
-                }
-                match how {
-                    b'w' => host.will_block(),
-                    // Opens an object for a while, and then has to wait.
-                    b'o' => {
-                        host.opens();
-                        std::thread::sleep(Duration::from_millis(10));
-                        host.has_opened();
-                        assert_eq!(host.room_to_wait(storage), Room::Free, "it waits already");
-                        host.will_block();
-                    }
-                    _ => host.may_block(),
-                }
-                self.0.gates[usize::from(*gate)].pass();
-                reply.bytes.extend_from_slice(b"done");
-            }
+            b'S' => return self.wait_for_storage(host, body, reply),
             // Waits for a client to give something back: what, for so many times 100 ms, how. `l` loses its
             // seat before. `O` is a COMPOUND, whose first operation waits at the gate and is not executed again, and
             // whose second one waits for the client.
-            b'W' => {
-                let [what, patience, how] = *body else { return Verdict::Silent };
-                let operation = |index| CompoundOperation::all().nth(index).unwrap();
-                if how == b'O' {
-                    host.operations_begin();
-                    host.may_block();
-                    if host.take_put_off().is_none() {
-                        self.0.gate.pass();
-                        host.operation_ended(operation(1), false);
-                    }
-                }
-                if how == b'l' {
-                    host.will_block();
-                    self.0.gate.pass();
-                }
-                let given_back = self.0.given_back.lock();
-                if given_back.contains(&what) {
-                    if how == b'O' {
-                        host.operation_ended(operation(2), false);
-                    }
-                    reply.bytes.extend_from_slice(b"done");
-                    return Verdict::Replied;
-                }
-                let waker = host.waker(u64::from(patience) * 100);
-                reply.bytes.extend_from_slice(b"later");
-                let Some(waker) = waker else { return Verdict::Replied };
-                self.0.wakers.lock().push((what, waker));
-                drop(given_back);
-                let reply = std::mem::take(&mut reply.bytes);
-                return Verdict::PutOff(PutOffCall::for_test_of_client(reply));
-            }
+            b'W' => return self.wait_for_client(host, body, reply),
             // Gives something back.
             b'U' => {
                 self.0.given_back.lock().extend_from_slice(body);
@@ -302,23 +338,7 @@ impl Service for Toy {
             // Keeps the seat for a while.
             b'k' => std::thread::sleep(Duration::from_millis(1)),
             // Parks: domain, then object numbers, a byte each.
-            b'p' => {
-                host.may_block();
-                let mut reply = std::mem::take(&mut reply.bytes);
-                reply.extend_from_slice(b"stable");
-                let (domain, keys) = body.split_first().unwrap_or((&0, &[]));
-                let mut targets = smallvec![];
-                for key in keys {
-                    let target = Target { key: u64::from(*key), toy: Arc::clone(&self.0) };
-                    let target: Arc<dyn FlushTarget> = Arc::new(target);
-                    targets.push((target, FlushWhat::Data));
-                }
-                let domain = FlushDomain(u32::from(*domain));
-                return Verdict::Parked(ParkedCall::for_test(
-                    Awaited::Flush(Flush { domain, targets }),
-                    reply,
-                ));
-            }
+            b'p' => return self.park(host, body, reply),
             // A reply of so many bytes.
             b'l' => {
                 let size = u32::from_be_bytes(body.try_into().unwrap()) as usize;
@@ -340,7 +360,7 @@ impl Service for Toy {
         Verdict::Replied
     }
 
-    fn refuse(&self, call: PutOffCall, reply: &mut Vec<u8>) {
+    fn refuse(&self, call: SuspendedCall, reply: &mut Vec<u8>) {
         self.0.refused.fetch_add(1, Ordering::SeqCst);
         reply.extend_from_slice(call.result());
     }

@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "told-later",
         title: "the server tells clients to try later",
         threshold: "any between the looks",
-        source: "docs/nfsv4.md; ARCHITECTURE.md, held-up workers",
+        source: "docs/nfsv4.md; ARCHITECTURE.md, blocked workers",
         action: "its log names the share whose disk hangs",
         gain: "seconds for each such call",
         settings: &[],

@@ -1,4 +1,4 @@
-//! Unit ring, over real loopback sockets: replies that are held back for a moment, to
+//! Unit ring, over real loopback sockets: replies that are batched for a moment, to
 //! go out with those of others.
 
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]
@@ -32,20 +32,20 @@ fn keep_busy(fixture: &Fixture, client: &mut Client) {
     fixture.toy.gate.wait_for_guests(1);
 }
 
-/// Repeats what ends well in any case until something was held back, and the story says that it has
+/// Repeats what ends well in any case until something was batched, and the story says that it has
 /// shown what it is for: on a busy machine calls may come late, or in another order than they were
 /// sent in.
-fn until_held_back(story: impl Fn() -> (Fixture, bool)) {
+fn until_batched(story: impl Fn() -> (Fixture, bool)) {
     let has_shown = |_| {
         let (fixture, has_shown) = story();
         has_shown && fixture.server.statistics().held_back > 0
     };
-    assert!((0..50).any(has_shown), "nothing was held back, or calls came in another order");
+    assert!((0..50).any(has_shown), "nothing was batched, or calls came in another order");
 }
 
 #[test]
-fn what_is_held_back_comes_to_everybody() {
-    until_held_back(|| {
+fn batched_replies_come_to_everybody() {
+    until_batched(|| {
         let (fixture, [mut first, mut others @ ..]) = start_with::<21>(options());
         keep_busy(&fixture, &mut first);
         for (other, number) in others.iter_mut().zip(0..) {
@@ -61,8 +61,8 @@ fn what_is_held_back_comes_to_everybody() {
 }
 
 #[test]
-fn who_sends_no_more_gets_what_is_held_back_for_him() {
-    until_held_back(|| {
+fn who_sends_no_more_gets_his_batched_replies() {
+    until_batched(|| {
         let (fixture, [mut first, mut leaver, mut keeper]) = start_with(options());
         keep_busy(&fixture, &mut first);
         leaver.send(1, b'e', b"last");
@@ -78,9 +78,9 @@ fn who_sends_no_more_gets_what_is_held_back_for_him() {
 }
 
 #[test]
-fn what_is_held_back_comes_while_a_call_sleeps_that_seldom_does() {
+fn batched_replies_come_while_a_call_sleeps_that_seldom_does() {
     for how in [b's', b'w', b'o', b'm'] {
-        until_held_back(|| {
+        until_batched(|| {
             let (fixture, [mut first, mut answered, mut sleeper]) = start_with(options());
             keep_busy(&fixture, &mut first);
             answered.send(1, b'e', b"mine");
@@ -106,9 +106,9 @@ fn start_short_of_workers<const CLIENTS: usize>() -> (Fixture, [Client; CLIENTS]
 }
 
 #[test]
-fn what_is_held_back_comes_though_all_workers_sleep() {
+fn batched_replies_come_though_all_workers_sleep() {
     for how in [b's', b'w', b'o', b'm'] {
-        until_held_back(|| {
+        until_batched(|| {
             let (fixture, mut clients) = start_short_of_workers::<5>();
             let [_, _, first, answered, sleeper] = &mut clients;
             keep_busy(&fixture, first);
@@ -157,8 +157,8 @@ fn a_call_that_will_sleep_has_its_batch_answered_first_though_it_said_that_it_se
 }
 
 #[test]
-fn who_is_sent_to_a_seat_sends_what_is_held_back_before_anything_else() {
-    until_held_back(|| {
+fn who_is_sent_to_a_seat_sends_batched_replies_before_anything_else() {
+    until_batched(|| {
         let (fixture, mut clients) = start_with::<3>(options());
         let [first, answered, sleeper] = &mut clients;
         keep_busy(&fixture, first);
@@ -181,8 +181,8 @@ fn who_is_sent_to_a_seat_sends_what_is_held_back_before_anything_else() {
 }
 
 #[test]
-fn nothing_is_held_back_while_a_worker_waits_for_events() {
-    until_held_back(|| {
+fn no_replies_are_batched_while_a_worker_waits_for_events() {
+    until_batched(|| {
         let options = ServerOptions { workers_max: 8, ..options() };
         let (fixture, mut clients) = start_with::<4>(options);
         let [both, first, answered, last] = &mut clients;

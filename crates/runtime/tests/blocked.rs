@@ -21,7 +21,7 @@ fn small(storage_patience_ms: u64) -> Fixture {
     start(ServerOptions { seats_per_pool: 1, workers_max: 12, storage_patience_ms, ..options() })
 }
 
-const HELD_UP: u64 = 8;
+const BLOCKED: u64 = 8;
 
 /// Calls that wait for a storage, in one batch.
 fn send_all(client: &mut Client, storage: u8, how: u8) {
@@ -31,7 +31,7 @@ fn send_all(client: &mut Client, storage: u8, how: u8) {
     client.stream.write_all(&batch).unwrap();
 }
 
-fn put_off(fixture: &Fixture) -> u64 {
+fn suspended(fixture: &Fixture) -> u64 {
     fixture.server.statistics().put_off
 }
 
@@ -47,8 +47,8 @@ fn storage_that_hangs_leaves_workers_for_all_other_calls() {
         let fixture = small(600_000);
         let mut client = fixture.connect();
         send_all(&mut client, A, how);
-        wait_until(|| put_off(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
-        assert!(waiting(&fixture, A) <= HELD_UP, "{} hold a worker", waiting(&fixture, A));
+        wait_until(|| suspended(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
+        assert!(waiting(&fixture, A) <= BLOCKED, "{} hold a worker", waiting(&fixture, A));
         // The same connection, another one, a new one; and calls that wait for what is well.
         fixture.toy.gates[usize::from(B)].open();
         let mut other = fixture.connect_from([127, 0, 0, 9]);
@@ -80,7 +80,7 @@ fn seats_at_which_calls_begin_to_wait_at_one_moment_leave_workers_too() {
         send_all(client, A, b'w');
     }
     let all = 8 * u64::from(CALLS);
-    wait_until(|| put_off(&fixture) + waiting(&fixture, A) >= all);
+    wait_until(|| suspended(&fixture) + waiting(&fixture, A) >= all);
     assert!(waiting(&fixture, A) <= 8 + 3, "{} hold a worker", waiting(&fixture, A));
     fixture.toy.gates[usize::from(B)].open();
     for number in 0..100 {
@@ -94,7 +94,7 @@ fn seats_at_which_calls_begin_to_wait_at_one_moment_leave_workers_too() {
 }
 
 #[test]
-fn a_connection_has_only_some_of_its_calls_put_off() {
+fn a_connection_has_only_some_of_its_calls_suspended() {
     let fixture = start(ServerOptions {
         seats_per_pool: 1,
         workers_max: 12,
@@ -121,7 +121,7 @@ fn two_storages_that_hang_leave_workers_for_a_third() {
         send_all(client, storage, b'w');
         fixture.toy.gates[usize::from(storage)].wait_for_guests(1);
     }
-    wait_until(|| put_off(&fixture) >= 2 * u64::from(CALLS) - 12);
+    wait_until(|| suspended(&fixture) >= 2 * u64::from(CALLS) - 12);
     fixture.toy.gates[3].open();
     let mut other = fixture.connect();
     for number in 0..100 {
@@ -139,7 +139,7 @@ fn when_storage_hangs_for_long_clients_are_told_to_try_later_and_later_it_is_wel
     let mut client = fixture.connect();
     send_all(&mut client, A, b'w');
     // All but those that hold a worker.
-    let refused = client.receive_many((u64::from(CALLS) - HELD_UP) as usize);
+    let refused = client.receive_many((u64::from(CALLS) - BLOCKED) as usize);
     assert!(refused.values().all(|reply| reply == b"later"));
     assert!(fixture.server.statistics().told_later >= refused.len() as u64);
     // At once, while nobody comes back.
@@ -152,12 +152,12 @@ fn when_storage_hangs_for_long_clients_are_told_to_try_later_and_later_it_is_wel
 }
 
 #[test]
-fn what_was_put_off_for_a_connection_that_is_gone_is_not_executed() {
+fn what_was_suspended_for_a_connection_that_is_gone_is_not_executed() {
     let fixture = small(600_000);
     let mut client = fixture.connect();
     send_all(&mut client, A, b'w');
-    wait_until(|| put_off(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
-    let held_up = waiting(&fixture, A);
+    wait_until(|| suspended(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
+    let blocked = waiting(&fixture, A);
     // No call: the server hangs up.
     client.send(1000, b'?', b"");
     assert!(client.is_ended());
@@ -166,29 +166,29 @@ fn what_was_put_off_for_a_connection_that_is_gone_is_not_executed() {
     assert_eq!(fixture.connect().call(1, b'S', &[A, b'w', A]), b"done");
     // Longer than until room is looked for.
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(waiting(&fixture, A) - 1, held_up);
+    assert_eq!(waiting(&fixture, A) - 1, blocked);
     // Duplicates that came another way must not wait for them.
     let refused = fixture.toy.refused.load(Ordering::SeqCst);
-    assert_eq!(refused, u64::from(CALLS) - held_up);
+    assert_eq!(refused, u64::from(CALLS) - blocked);
 }
 
 #[test]
-fn what_is_put_off_when_the_server_stops_is_not_executed() {
+fn what_is_suspended_when_the_server_stops_is_not_executed() {
     let fixture = small(600_000);
     let mut client = fixture.connect();
     send_all(&mut client, A, b'w');
-    wait_until(|| put_off(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
-    let held_up = waiting(&fixture, A);
+    wait_until(|| suspended(&fixture) + waiting(&fixture, A) >= u64::from(CALLS));
+    let blocked = waiting(&fixture, A);
     let Fixture { server, toy, .. } = fixture;
     let ended = beside(move || server.shutdown(PATIENCE));
     // The server waits for those that have begun.
     assert!(ended.recv_timeout(Duration::from_millis(50)).is_err());
     toy.gates[usize::from(A)].open();
     assert!(ended.recv_timeout(PATIENCE).unwrap(), "nothing is left to be waited for");
-    let replies = client.receive_many(held_up as usize);
+    let replies = client.receive_many(blocked as usize);
     assert!(replies.values().all(|reply| reply == b"done"));
     assert!(client.is_ended());
     let executed = toy.gates[usize::from(A)].waiting.load(Ordering::SeqCst);
     let refused = toy.refused.load(Ordering::SeqCst);
-    assert_eq!((executed, refused), (held_up, u64::from(CALLS) - held_up));
+    assert_eq!((executed, refused), (blocked, u64::from(CALLS) - blocked));
 }

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use steadfast_engine::{
-    CallHost, Complaint, Peer, PutOffCall, ReplyBuffer, ReplySink, Room, StorageId, Verdict,
+    CallHost, Complaint, Peer, ReplyBuffer, ReplySink, Room, StorageId, SuspendedCall, Verdict,
 };
 
 use super::{Bench, MOUNT, NFS, status, xdr};
@@ -13,12 +13,12 @@ const JUKEBOX: u32 = 10_008;
 /// A host that lets nobody wait.
 struct Full {
     room: Room,
-    was_put_off: bool,
+    was_suspended: bool,
 }
 
 impl Full {
     fn of(room: Room) -> Self {
-        Self { room, was_put_off: false }
+        Self { room, was_suspended: false }
     }
 }
 
@@ -27,8 +27,8 @@ impl CallHost for Full {
         self.room
     }
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.was_put_off.then(|| PutOffCall::for_test(Vec::new()))
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.was_suspended.then(|| SuspendedCall::for_test(Vec::new()))
     }
 
     fn may_block(&mut self) {
@@ -42,7 +42,7 @@ impl CallHost for Full {
 
 /// A host with room.
 struct Free {
-    was_put_off: bool,
+    was_suspended: bool,
     sent: mpsc::Sender<Vec<u8>>,
 }
 
@@ -50,8 +50,8 @@ impl CallHost for Free {
     fn may_block(&mut self) {}
     fn will_block(&mut self) {}
 
-    fn take_put_off(&mut self) -> Option<PutOffCall> {
-        self.was_put_off.then(|| PutOffCall::for_test(Vec::new()))
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.was_suspended.then(|| SuspendedCall::for_test(Vec::new()))
     }
 
     fn reply_sink(&mut self) -> Option<Box<dyn ReplySink>> {
@@ -89,20 +89,20 @@ impl Making {
         Self { bench, message, sent, received }
     }
 
-    fn put_off(&self) -> PutOffCall {
+    fn suspended(&self) -> SuspendedCall {
         let mut reply = ReplyBuffer::default();
         let peer = &self.bench.peer;
         let verdict =
             self.bench.engine.call(&mut Full::of(Room::Later), peer, 0, &self.message, &mut reply);
-        let Verdict::PutOff(call) = verdict else { panic!("{verdict:?}") };
+        let Verdict::Suspended(call) = verdict else { panic!("{verdict:?}") };
         assert!(reply.bytes.is_empty() && reply.complaint.is_none());
         assert_eq!(status(call.result()), JUKEBOX);
         call
     }
 
     /// The same call, from the same client and port or another one: its reply, if it gets one now.
-    fn call(&self, port: u16, was_put_off: bool) -> Option<Vec<u8>> {
-        let mut host = Free { was_put_off, sent: self.sent.clone() };
+    fn call(&self, port: u16, was_suspended: bool) -> Option<Vec<u8>> {
+        let mut host = Free { was_suspended, sent: self.sent.clone() };
         let bench = &self.bench;
         let from = ([127, 0, 0, 1], port).into();
         let peer = Peer::new(from, bench.peer.local, bench.peer.transport);
@@ -114,15 +114,15 @@ impl Making {
                 bench.engine.settle(call, Ok(()), 0, &mut reply.bytes);
                 Some(reply.bytes)
             }
-            verdict @ (Verdict::PutOff(_) | Verdict::HangUp(_)) => panic!("{verdict:?}"),
+            verdict @ (Verdict::Suspended(_) | Verdict::HangUp(_)) => panic!("{verdict:?}"),
         }
     }
 }
 
 #[test]
-fn what_was_put_off_is_executed_once_whoever_asks_meanwhile() {
+fn what_was_suspended_is_executed_once_whoever_asks_meanwhile() {
     let making = Making::new();
-    let _call = making.put_off();
+    let _call = making.suspended();
     assert_eq!(making.call(700, false), None, "a duplicate finds it in progress");
     assert_eq!(making.call(701, false), None, "one that came another way waits for it");
     let made = making.call(700, true).unwrap();
@@ -132,14 +132,14 @@ fn what_was_put_off_is_executed_once_whoever_asks_meanwhile() {
 }
 
 #[test]
-fn what_was_put_off_again_is_still_in_progress() {
+fn what_was_suspended_again_is_still_in_progress() {
     let making = Making::new();
-    let _first = making.put_off();
-    let mut host = Full { was_put_off: true, ..Full::of(Room::Later) };
+    let _first = making.suspended();
+    let mut host = Full { was_suspended: true, ..Full::of(Room::Later) };
     let mut reply = ReplyBuffer::default();
     let bench = &making.bench;
     let verdict = bench.engine.call(&mut host, &bench.peer, 0, &making.message, &mut reply);
-    assert!(matches!(verdict, Verdict::PutOff(_)), "{verdict:?}");
+    assert!(matches!(verdict, Verdict::Suspended(_)), "{verdict:?}");
     assert_eq!(making.call(700, false), None);
     assert_eq!(status(&making.call(700, true).unwrap()[24..]), 0);
 }
@@ -147,7 +147,7 @@ fn what_was_put_off_again_is_still_in_progress() {
 #[test]
 fn what_is_refused_is_refused_to_all_who_ask_and_new_when_it_comes_again() {
     let making = Making::new();
-    let call = making.put_off();
+    let call = making.suspended();
     assert_eq!(making.call(701, false), None);
     let mut refusal = Vec::new();
     making.bench.engine.refuse(call, &mut refusal);
@@ -171,14 +171,14 @@ fn where_nobody_comes_back_clients_are_told_at_once() {
 }
 
 #[test]
-fn a_mount_that_may_not_wait_is_put_off_or_fails() {
+fn a_mount_that_may_not_wait_is_suspended_or_fails() {
     let mut bench = Bench::new();
     for room in [Room::Later, Room::None] {
         let message = bench.message(MOUNT, 3, 1, &xdr(|w| w.opaque(b"/a")));
         let mut reply = ReplyBuffer::default();
         let verdict = bench.engine.call(&mut Full::of(room), &bench.peer, 0, &message, &mut reply);
         match verdict {
-            Verdict::PutOff(call) if room == Room::Later => {
+            Verdict::Suspended(call) if room == Room::Later => {
                 bench.engine.refuse(call, &mut reply.bytes);
             }
             Verdict::Replied if room == Room::None => {}

@@ -1,10 +1,10 @@
-//! Workers that storage holds up, counted by what they wait for: one disk that hangs must not take
+//! Workers that are *blocked* by storage, counted by what they wait for: one disk that hangs must not take
 //! all of them.
 //!
 //! Who waits is found out where it begins to matter, when another worker takes the seat that the
 //! waiting one has lent; so nothing is counted on the way of a call that does not wait. Only when a
-//! crowd may be full, calls are counted before they may wait ([`HeldUp::admit`]). What calls
-//! to one storage may hold up depends on how many workers are left: twice as many at the most. So
+//! crowd may be full, calls are counted before they may wait ([`Blocked::admit`]). How many workers
+//! calls to one storage may block depends on how many are left: twice as many at the most. So
 //! one that hangs takes two thirds, a second one two thirds of the rest, and somebody is left for
 //! calls that may wait for neither.
 
@@ -18,9 +18,9 @@ use steadfast_engine::{Room, StorageId};
 /// As many workers may wait for one storage as are left, times this.
 const TIMES_THOSE_LEFT: i64 = 2;
 
-/// The held up workers of one pool.
+/// The blocked workers of one pool.
 #[derive(Debug)]
-pub(crate) struct HeldUp {
+pub(crate) struct Blocked {
     /// Workers of the pool beyond one for each seat.
     workers: i64,
     seats: i64,
@@ -40,7 +40,7 @@ struct Crowd {
     changed_ms: u64,
 }
 
-impl HeldUp {
+impl Blocked {
     pub(crate) fn new(workers: usize, seats: usize, patience_ms: u64) -> Self {
         let [workers, seats] =
             [workers, seats].map(|count| i64::try_from(count).unwrap_or(i64::MAX / 8));
@@ -54,7 +54,7 @@ impl HeldUp {
         TIMES_THOSE_LEFT * (self.workers - total) > total
     }
 
-    /// A worker is held up from now on.
+    /// A worker is blocked from now on.
     pub(crate) fn enter(&self, storage: StorageId, now_ms: u64) {
         self.add(storage, 1, now_ms);
     }
@@ -102,7 +102,7 @@ impl HeldUp {
         self.room_in(&self.crowds.lock(), storage, uncounted, now_ms)
     }
 
-    /// As [`HeldUp::room`]; who may wait counts from now on.
+    /// As [`Blocked::room`]; who may wait counts from now on.
     pub(crate) fn admit(&self, storage: StorageId, uncounted: Uncounted, now_ms: u64) -> Room {
         let mut crowds = self.crowds.lock();
         let (room, _) = self.room_in(&crowds, storage, uncounted, now_ms);
@@ -155,10 +155,10 @@ mod tests {
     const NOBODY: Uncounted = Uncounted { for_this: 0, all: 0 };
 
     /// As many as may.
-    fn crowd(held_up: &HeldUp, storage: StorageId) -> usize {
+    fn crowd(blocked: &Blocked, storage: StorageId) -> usize {
         let mut count = 0;
-        while held_up.room(storage, NOBODY, 0).0 == Room::Free {
-            held_up.enter(storage, 0);
+        while blocked.room(storage, NOBODY, 0).0 == Room::Free {
+            blocked.enter(storage, 0);
             count += 1;
         }
         count
@@ -166,67 +166,67 @@ mod tests {
 
     #[test]
     fn each_storage_leaves_something_to_the_next() {
-        let held_up = HeldUp::new(126, 1, 2_000);
-        assert_eq!(held_up.room(A, NOBODY, 0), (Room::Free, 84));
-        assert_eq!([A, B, StorageId(3)].map(|storage| crowd(&held_up, storage)), [84, 28, 10]);
+        let blocked = Blocked::new(126, 1, 2_000);
+        assert_eq!(blocked.room(A, NOBODY, 0), (Room::Free, 84));
+        assert_eq!([A, B, StorageId(3)].map(|storage| crowd(&blocked, storage)), [84, 28, 10]);
         for _ in 0..84 {
-            held_up.leave(A, 0);
+            blocked.leave(A, 0);
         }
-        assert_eq!(held_up.room(A, NOBODY, 0).0, Room::Free);
-        assert!(held_up.has_room_for_all());
+        assert_eq!(blocked.room(A, NOBODY, 0).0, Room::Free);
+        assert!(blocked.has_room_for_all());
     }
 
     #[test]
     fn who_is_not_counted_takes_room_all_the_same() {
-        let held_up = HeldUp::new(12, 4, 2_000);
+        let blocked = Blocked::new(12, 4, 2_000);
         let three = Uncounted { for_this: 3, all: 3 };
-        let admitted = (0..100).filter(|_| held_up.admit(A, three, 0) == Room::Free).count();
+        let admitted = (0..100).filter(|_| blocked.admit(A, three, 0) == Room::Free).count();
         assert_eq!(admitted + 3, 8);
         let for_another = Uncounted { for_this: 0, ..three };
-        assert_eq!(held_up.room(B, for_another, 0), (Room::Free, 3));
-        assert!(!held_up.has_room_for_all());
+        assert_eq!(blocked.room(B, for_another, 0), (Room::Free, 3));
+        assert!(!blocked.has_room_for_all());
     }
 
     #[test]
     fn a_pool_of_few_workers_lets_one_wait() {
         for workers in [1, 2, 3] {
-            assert!(crowd(&HeldUp::new(workers, 1, 2_000), A) >= 1);
+            assert!(crowd(&Blocked::new(workers, 1, 2_000), A) >= 1);
         }
     }
 
     #[test]
     fn storage_hangs_when_nobody_has_come_back_since_it_was_full() {
-        let held_up = HeldUp::new(3, 1, 2_000);
-        held_up.enter(A, 10_000);
-        held_up.enter(A, 13_000);
-        assert_eq!(held_up.room(A, NOBODY, 14_999).0, Room::Later, "one that lasts is no crowd");
-        assert_eq!(held_up.room(A, NOBODY, 15_000).0, Room::None);
-        held_up.leave(A, 15_000);
-        held_up.enter(A, 15_001);
-        assert_eq!(held_up.room(A, NOBODY, 17_000).0, Room::Later);
-        held_up.leave(A, 17_000);
-        held_up.leave(A, 17_000);
+        let blocked = Blocked::new(3, 1, 2_000);
+        blocked.enter(A, 10_000);
+        blocked.enter(A, 13_000);
+        assert_eq!(blocked.room(A, NOBODY, 14_999).0, Room::Later, "one that lasts is no crowd");
+        assert_eq!(blocked.room(A, NOBODY, 15_000).0, Room::None);
+        blocked.leave(A, 15_000);
+        blocked.enter(A, 15_001);
+        assert_eq!(blocked.room(A, NOBODY, 17_000).0, Room::Later);
+        blocked.leave(A, 17_000);
+        blocked.leave(A, 17_000);
         assert_eq!(
-            (held_up.room(A, NOBODY, 50_000).0, held_up.total.load(Ordering::Relaxed)),
+            (blocked.room(A, NOBODY, 50_000).0, blocked.total.load(Ordering::Relaxed)),
             (Room::Free, 0)
         );
     }
 
     #[test]
     fn storage_that_nobody_waits_for_does_not_hang() {
-        let held_up = HeldUp::new(1, 1, 2_000);
-        held_up.enter(A, 0);
-        assert_eq!(held_up.room(A, NOBODY, 9_000).0, Room::None);
-        assert_eq!(held_up.room(B, NOBODY, 9_000).0, Room::Later);
+        let blocked = Blocked::new(1, 1, 2_000);
+        blocked.enter(A, 0);
+        assert_eq!(blocked.room(A, NOBODY, 9_000).0, Room::None);
+        assert_eq!(blocked.room(B, NOBODY, 9_000).0, Room::Later);
     }
 
     #[test]
     fn who_is_back_before_it_was_counted_is_counted_right() {
-        let held_up = HeldUp::new(3, 1, 2_000);
-        held_up.leave(A, 0);
-        held_up.enter(A, 0);
-        assert!(held_up.crowds.lock().is_empty());
-        assert_eq!(held_up.room(A, NOBODY, 0), HeldUp::new(3, 1, 2_000).room(A, NOBODY, 0));
+        let blocked = Blocked::new(3, 1, 2_000);
+        blocked.leave(A, 0);
+        blocked.enter(A, 0);
+        assert!(blocked.crowds.lock().is_empty());
+        assert_eq!(blocked.room(A, NOBODY, 0), Blocked::new(3, 1, 2_000).room(A, NOBODY, 0));
     }
 
     proptest! {
@@ -237,23 +237,23 @@ mod tests {
             workers in 2..200_usize,
             steps in proptest::collection::vec((0..6_u64, any::<bool>()), 0..400),
         ) {
-            let held_up = HeldUp::new(workers, 1, 2_000);
+            let blocked = Blocked::new(workers, 1, 2_000);
             let mut counts = [0_usize; 6];
             for (storage, comes) in steps {
                 let (id, count) = (StorageId(storage), &mut counts[storage as usize]);
                 if comes {
-                    let has_room_for_all = held_up.has_room_for_all();
-                    let (room, more) = held_up.room(id, NOBODY, 0);
+                    let has_room_for_all = blocked.has_room_for_all();
+                    let (room, more) = blocked.room(id, NOBODY, 0);
                     prop_assert!(room == Room::Free || !has_room_for_all);
                     prop_assert_eq!(room == Room::Free, more > 0);
                     for _ in 0..more {
-                        prop_assert_eq!(held_up.room(id, NOBODY, 0).0, Room::Free);
-                        held_up.enter(id, 0);
+                        prop_assert_eq!(blocked.room(id, NOBODY, 0).0, Room::Free);
+                        blocked.enter(id, 0);
                         *count += 1;
                     }
-                    prop_assert_eq!(held_up.room(id, NOBODY, 0).0, Room::Later);
+                    prop_assert_eq!(blocked.room(id, NOBODY, 0).0, Room::Later);
                 } else if *count > 0 {
-                    held_up.leave(id, 0);
+                    blocked.leave(id, 0);
                     *count -= 1;
                 }
                 prop_assert!(counts.iter().sum::<usize>() <= workers);

@@ -2,7 +2,7 @@
 //!
 //! A send to a peer on the same machine that sleeps wakes it, which is dear, on virtual machines above
 //! all, and done again for the next reply when that comes so late that the peer sleeps again. So while
-//! others are next at a seat, the replies of small batches are held back for a moment: then the first
+//! others are next at a seat, the replies of small batches are *batched* for a moment: then the first
 //! of the sends wakes the peer for all of them. Whose replies may wait for whose calls is
 //! [`crate::turns::Turns::company`]'s to say.
 
@@ -14,10 +14,10 @@ use crate::send_queue::{SPARE_BUFFERS_MAX, SpareBuffers};
 use crate::shared::Shared;
 use crate::statistics::{Arrival, Client, Counters};
 
-/// When the first reply has been held back for this long, in ns, all are sent as soon as the call
+/// When the first reply has waited for this long, in ns, all are sent as soon as the call
 /// that is being executed ends or lends the seat; at the latest when a worker looks at new events,
 /// which it does as often.
-const HOLD_NS: u64 = 60_000;
+const WAIT_NS: u64 = 60_000;
 /// Of so many batches at most.
 const BATCHES_MAX: usize = 64;
 // The buffers of all of them are kept once they are sent.
@@ -25,40 +25,41 @@ const _: () = assert!(BATCHES_MAX < SPARE_BUFFERS_MAX);
 /// Of a batch whose replies are at most so many bytes: larger ones are worth a send of their own.
 const BYTES_MAX: usize = 16 << 10;
 
-/// What is held back at a seat. Whoever occupies the seat sends it before waiting for events, before
+/// The batched replies of a seat. Whoever occupies the seat sends them before waiting for events, before
 /// a call that may well sleep, before large replies, before those of who has no company, and before
-/// the end. Who lends the seat for a call that seldom sleeps leaves it, unless it is due or there may be
-/// nobody to send: should the call sleep, whoever is sent to the seat instead sends it.
+/// the end. Who lends the seat for a call that seldom sleeps leaves them, unless they are due or there may be
+/// nobody to send: should the call sleep, whoever is sent to the seat instead sends them.
 #[derive(Debug, Default)]
-pub(crate) struct HeldBack {
+pub(crate) struct Batched {
     /// The first `count` are in use; the others keep their memory.
-    batches: Vec<HeldBatch>,
+    entries: Vec<BatchedReplies>,
     count: usize,
     /// When the first of them ended, in ns.
     since_ns: u64,
 }
 
+/// The replies to one batch of calls.
 #[derive(Debug, Default)]
-struct HeldBatch {
+struct BatchedReplies {
     connection: Option<Arc<Connection>>,
     /// Replies only.
     outbox: Outbox,
     arrival: Arrival,
 }
 
-impl HeldBack {
-    /// Holds back what is in the outbox, unless it is not worth it: then `false`, and nothing has
+impl Batched {
+    /// Takes the replies in the outbox, unless that is not worth it: then `false`, and nothing has
     /// changed.
-    pub(crate) fn hold(&mut self, outbox: &mut Outbox, batch: &Batch, now_ns: u64) -> bool {
+    pub(crate) fn add(&mut self, outbox: &mut Outbox, batch: &Batch, now_ns: u64) -> bool {
         let Some(connection) = batch.connection() else { return false };
         let is_worth_it = is_small(outbox) && !outbox.stream.is_empty() && outbox.parked.is_empty();
         if self.count == BATCHES_MAX || !is_worth_it {
             return false;
         }
-        if self.batches.len() == self.count {
-            self.batches.push(HeldBatch::default());
+        if self.entries.len() == self.count {
+            self.entries.push(BatchedReplies::default());
         }
-        let Some(place) = self.batches.get_mut(self.count) else { return false };
+        let Some(place) = self.entries.get_mut(self.count) else { return false };
         if self.count == 0 {
             self.since_ns = now_ns;
         }
@@ -75,24 +76,24 @@ impl HeldBack {
         self.count == 0
     }
 
-    /// Whether it has been held back for long enough.
+    /// Whether they have waited for long enough.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        self.count > 0 && now_ns >= self.since_ns.saturating_add(HOLD_NS)
+        self.count > 0 && now_ns >= self.since_ns.saturating_add(WAIT_NS)
     }
 
-    /// Sends all of it.
+    /// Sends all of them.
     pub(crate) fn send(&mut self, spare: &mut SpareBuffers, shared: &Shared, counters: &Counters) {
         let now_ms = shared.now_ms();
         counters.held_back.add(self.count as u64);
-        for held in self.batches.iter_mut().take(self.count) {
-            let Some(connection) = held.connection.take() else { continue };
-            let Outbox { stream, answered, .. } = &mut held.outbox;
+        for replies in self.entries.iter_mut().take(self.count) {
+            let Some(connection) = replies.connection.take() else { continue };
+            let Outbox { stream, answered, .. } = &mut replies.outbox;
             counters.bytes_out.add(stream.bytes() as u64);
             connection.send(stream, spare, now_ms);
             let sent_ns = shared.stamp_ns();
             let client = |_| Some(Client::of(&connection.peer));
             let operations = &counters.operations;
-            operations.note_sent_together(held.arrival, answered, sent_ns, client, shared);
+            operations.note_sent_together(replies.arrival, answered, sent_ns, client, shared);
             answered.clear();
             connection.leave(1);
         }
