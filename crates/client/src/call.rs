@@ -1,5 +1,6 @@
 //! Calls as bytes (RFC 5531 §9) and as records of a stream (§11).
 
+use steadfast_rpc::record::{MARK_BYTES, Mark, fill_in_mark};
 use steadfast_xdr::Writer;
 
 /// Whom a call claims to come from.
@@ -102,9 +103,18 @@ pub(crate) fn encoded(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     bytes
 }
 
-/// A record mark for a whole record of this many bytes.
-pub(crate) fn record_mark(bytes: usize) -> [u8; 4] {
-    (steadfast_rpc::LAST_FRAGMENT | bytes as u32).to_be_bytes()
+/// Appends a call as a record of one fragment, with its mark.
+pub fn append_record(
+    record: &mut Vec<u8>,
+    xid: u32,
+    procedure: Procedure,
+    identity: &Identity,
+    arguments: &[u8],
+) {
+    let start = record.len();
+    record.extend_from_slice(&[0; MARK_BYTES]);
+    append_call(record, xid, procedure, identity, arguments);
+    fill_in_mark(record.get_mut(start..).unwrap_or(&mut []));
 }
 
 /// A call that is built once and sent many times, with another xid, and other arguments where
@@ -123,11 +133,11 @@ impl CallTemplate {
         arguments: &[u8],
         payload_bytes: usize,
     ) -> Self {
-        let mut record = vec![0; 4];
+        let mut record = vec![0; MARK_BYTES];
         append_call(&mut record, 0, procedure, identity, arguments);
-        let mark = record_mark(record.len() - 4 + payload_bytes);
-        if let Some(place) = record.first_chunk_mut::<4>() {
-            *place = mark;
+        let mark = Mark::whole(record.len() - MARK_BYTES + payload_bytes);
+        if let Some(place) = record.first_chunk_mut() {
+            *place = mark.to_bytes();
         }
         let arguments_at = record.len() - arguments.len();
         Self { record, arguments_at }

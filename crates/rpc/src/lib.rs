@@ -1,12 +1,11 @@
 //! RPC record marking, reply envelopes and credentials (RFC 5531).
 #![forbid(unsafe_code)]
 
+pub mod record;
+
 use smallvec::SmallVec;
 use steadfast_wire::rpc::{AUTH_NONE, AUTH_SYS, AuthStat, OpaqueAuth};
 use steadfast_xdr::{Reader, Writer};
-
-/// Set in the record mark of a record's last fragment (RFC 5531 §11).
-pub const LAST_FRAGMENT: u32 = 0x8000_0000;
 
 fn accepted(w: &mut Writer<'_>, xid: u32, accept_stat: u32) {
     w.u32(xid);
