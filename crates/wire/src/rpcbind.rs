@@ -1,12 +1,34 @@
 //! rpcbind: the port mapper, version 2 (RFC 1833 §3), and versions 3 and 4 (§2).
 
+use std::net::IpAddr;
+
 use crate::List;
 use crate::codec::structure;
 
 /// Number of the program (RFC 5531 §8.2).
 pub const PROGRAM: u32 = 100_000;
+/// Its port, of TCP and of UDP.
+pub const PORT: u16 = 111;
 /// Longest netid, universal address and owner in bytes; the RFC has no bound.
 pub const STRING_BYTES_MAX: usize = 1024;
+/// Protocols of a [`Mapping`].
+pub const PROTOCOL_TCP: u32 = 6;
+/// UDP.
+pub const PROTOCOL_UDP: u32 = 17;
+
+/// A universal address (RFC 5665 §5.2.3): an address and the two halves of a port.
+pub fn universal(address: IpAddr, port: u16) -> String {
+    format!("{address}.{}.{}", port >> 8, port & 0xff)
+}
+
+/// The address, as text, and the port of a universal address.
+pub fn universal_parts(universal: &[u8]) -> Option<(&str, u16)> {
+    let text = std::str::from_utf8(universal).ok()?;
+    let (rest, low) = text.rsplit_once('.')?;
+    let (address, high) = rest.rsplit_once('.')?;
+    let [high, low] = [high, low].map(|half| half.parse::<u8>().ok());
+    Some((address, u16::from(high?) << 8 | u16::from(low?)))
+}
 
 structure! {
     /// A program's port (`mapping`): argument of version 2's SET, UNSET and GETPORT, and entry
@@ -125,5 +147,32 @@ structure! {
         pub maxlen: u32,
         /// The address.
         pub buf: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{universal, universal_parts};
+
+    #[test]
+    fn universal_addresses_have_the_port_in_two_parts() {
+        let of = |ip: &str, port| universal(ip.parse().expect("an address"), port);
+        assert_eq!(of("0.0.0.0", 2049), "0.0.0.0.8.1");
+        assert_eq!(of("::", 2049), "::.8.1");
+        assert_eq!(universal_parts(b"0.0.0.0.8.1"), Some(("0.0.0.0", 2049)));
+        assert_eq!(universal_parts(b"fe80::1.8.1"), Some(("fe80::1", 2049)));
+        assert_eq!(universal_parts(b"::.0.111"), Some(("::", 111)));
+        for bad in [
+            &b""[..],
+            b"2049",
+            b".1",
+            b"::1",
+            b"0.0.0.0.256.1",
+            b"::1.1.-1",
+            b"/run/rpcbind.sock",
+            b"\xff.8.1",
+        ] {
+            assert_eq!(universal_parts(bad), None);
+        }
     }
 }
