@@ -1,7 +1,8 @@
 //! Calls as bytes (RFC 5531 §9) and as records of a stream (§11).
 
 use steadfast_rpc::record::{MARK_BYTES, Mark, fill_in_mark};
-use steadfast_xdr::Writer;
+use steadfast_wire::rpc::{AUTH_SYS, AuthSys, CallHeader, OpaqueAuth, RPC_VERSION};
+use steadfast_xdr::{Encode, Writer};
 
 /// Whom a call claims to come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,31 +38,21 @@ impl Identity {
         Self::user(0, 0)
     }
 
-    fn encode(&self, w: &mut Writer<'_>) {
-        match self {
-            Self::None => {
-                w.u32(0);
-                w.u32(0);
-            }
+    /// Writes a call's head with these credentials.
+    fn head(&self, xid: u32, procedure: Procedure, w: &mut Writer<'_>) {
+        let mut body = Vec::new();
+        let cred = match self {
+            Self::None => OpaqueAuth::NONE,
             Self::Sys { uid, gid, gids } => {
-                let mut body = Vec::with_capacity(64);
-                let mut inner = Writer::new(&mut body);
-                inner.u32(0);
-                inner.opaque(b"steadfast");
-                inner.u32(*uid);
-                inner.u32(*gid);
-                inner.u32(gids.len() as u32);
-                for group in gids {
-                    inner.u32(*group);
-                }
-                w.u32(1);
-                w.opaque(&body);
+                body.reserve(64);
+                AuthSys::new(b"steadfast", *uid, *gid, gids).encode(&mut Writer::new(&mut body));
+                OpaqueAuth { flavor: AUTH_SYS, body: &body }
             }
-            Self::Raw { flavour, body } => {
-                w.u32(*flavour);
-                w.opaque(body);
-            }
-        }
+            Self::Raw { flavour, body } => OpaqueAuth { flavor: *flavour, body },
+        };
+        let Procedure { program: prog, version: vers, number: proc_, .. } = procedure;
+        let verf = OpaqueAuth::NONE;
+        CallHeader { xid, rpcvers: RPC_VERSION, prog, vers, proc_, cred, verf }.encode(w);
     }
 }
 
@@ -86,13 +77,7 @@ pub fn append_call(
     identity: &Identity,
     arguments: &[u8],
 ) {
-    let mut w = Writer::new(message);
-    for word in [xid, 0, 2, procedure.program, procedure.version, procedure.number] {
-        w.u32(word);
-    }
-    identity.encode(&mut w);
-    w.u32(0);
-    w.u32(0);
+    identity.head(xid, procedure, &mut Writer::new(message));
     message.extend_from_slice(arguments);
 }
 

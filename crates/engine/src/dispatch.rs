@@ -316,7 +316,7 @@ fn identity(header: &CallHeader<'_>) -> Result<WireIdentity, AuthStat> {
         Credentials::Sys(sys) => Ok(WireIdentity::Claimed(Cred {
             uid: sys.uid,
             gid: sys.gid,
-            groups: sys.gids().iter().copied().collect(),
+            groups: sys.gids.iter().copied().collect(),
         })),
     }
 }

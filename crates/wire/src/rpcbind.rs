@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+
 use crate::List;
 use crate::codec::structure;
 
@@ -136,6 +138,90 @@ structure! {
         pub addr: &'a [u8]; max STRING_BYTES_MAX,
         /// What the procedure returned.
         pub results: &'a [u8]; max REMOTE_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// How often a program's address was asked for (`rpcbs_addrlist`).
+    #[derive(Copy)]
+    pub struct AddressCalls<'a> {
+        /// The program.
+        pub prog: u32,
+        /// Its version.
+        pub vers: u32,
+        /// How often it was told.
+        pub success: u32,
+        /// How often there was none.
+        pub failure: u32,
+        /// The transport's name.
+        pub netid: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// How often a procedure was called by CALLIT, BCAST and INDIRECT (`rpcbs_rmtcalllist`).
+    #[derive(Copy)]
+    pub struct RemoteCalls<'a> {
+        /// The program.
+        pub prog: u32,
+        /// Its version.
+        pub vers: u32,
+        /// The procedure.
+        pub proc_: u32,
+        /// How often it was called.
+        pub success: u32,
+        /// How often it could not be.
+        pub failure: u32,
+        /// How often by INDIRECT.
+        pub indirect: u32,
+        /// The transport's name.
+        pub netid: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+/// Versions that GETSTAT tells of, from 2 on (`RPCBVERS_STAT`).
+pub const STATISTICS_VERSIONS: usize = 3;
+/// Procedures that GETSTAT tells of (`RPCBSTAT_HIGHPROC`).
+pub const STATISTICS_PROCEDURES: usize = 13;
+
+/// What GETSTAT tells of one version (`rpcb_stat`). Its result is [`STATISTICS_VERSIONS`] of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionStatistics<'a> {
+    /// How often each procedure was called.
+    pub info: [u32; STATISTICS_PROCEDURES],
+    /// How often something was registered.
+    pub setinfo: u32,
+    /// How often a registration was removed.
+    pub unsetinfo: u32,
+    /// Of addresses.
+    pub addrinfo: List<AddressCalls<'a>>,
+    /// Of calls that were passed on.
+    pub rmtinfo: List<RemoteCalls<'a>>,
+}
+
+impl<'a> Decode<'a> for VersionStatistics<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        let mut info = [0; STATISTICS_PROCEDURES];
+        for count in &mut info {
+            *count = r.u32()?;
+        }
+        Ok(Self {
+            info,
+            setinfo: r.u32()?,
+            unsetinfo: r.u32()?,
+            addrinfo: Decode::decode(r)?,
+            rmtinfo: Decode::decode(r)?,
+        })
+    }
+}
+
+impl Encode for VersionStatistics<'_> {
+    fn encode(&self, w: &mut Writer<'_>) {
+        for count in self.info.iter().chain([&self.setinfo, &self.unsetinfo]) {
+            w.u32(*count);
+        }
+        self.addrinfo.encode(w);
+        self.rmtinfo.encode(w);
     }
 }
 

@@ -6,8 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub(super) use steadfast_wire::rpcbind::universal;
-use steadfast_wire::rpcbind::universal_parts;
+use steadfast_wire::rpcbind::{universal, universal_parts};
 
 /// `AF_INET` and `AF_INET6` of Linux.
 const FAMILY_IPV4: u16 = 2;
