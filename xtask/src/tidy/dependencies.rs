@@ -40,6 +40,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
         "server",
         &[
             "xdr",
+            "wire",
             "vfs",
             "recovery",
             "shares",
@@ -87,7 +88,7 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     ("engine", &["client"]),
     ("runtime", &["client", "shares", "wire", "xdr", "posixfs"]),
     ("client", &["shares"]),
-    ("server", &["client", "wire"]),
+    ("server", &["client"]),
     ("steadfast", &["client", "wire", "xdr"]),
     ("mount", &["intent-log"]),
     ("manual", &["catalog", "mount"]),
