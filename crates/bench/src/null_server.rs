@@ -5,12 +5,18 @@ use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use steadfast_rpc::accepted_success;
+use steadfast_rpc::record::{Mark, Splitter, Step};
 use steadfast_sys::epoll::{Epoll, Events, Interest};
+use steadfast_xdr::{Reader, Writer};
 
 /// Longest call that is taken, in bytes.
 const CALL_BYTES_MAX: usize = 2 << 20;
 /// Replies that wait for a slow client before it is cut off, in bytes.
 const PENDING_BYTES_MAX: usize = 4 << 20;
+/// A reply: accepted, no verifier, success.
+const REPLY_BYTES: usize = 24;
+const XID_BYTES: usize = 4;
 const CONNECTIONS_MAX: usize = 4096;
 const LISTENER: u64 = u64::MAX;
 
@@ -26,10 +32,9 @@ pub struct NullServer {
 #[derive(Debug)]
 struct Connection {
     socket: TcpStream,
-    /// Of the call that is coming: what there is of its mark and xid.
-    head: Vec<u8>,
-    /// Bytes of the call still to come after the head.
-    to_skip: usize,
+    splitter: Splitter,
+    /// Of the call that is coming: what there is of its xid.
+    xid: Vec<u8>,
     out: Vec<u8>,
 }
 
@@ -82,8 +87,8 @@ impl NullServer {
                 socket.set_nodelay(true)?;
                 self.next_token += 1;
                 self.epoll.add(&socket, self.next_token, Interest::StreamEdges)?;
-                let connection =
-                    Connection { socket, head: Vec::new(), to_skip: 0, out: Vec::new() };
+                let (splitter, xid, out) = (Splitter::default(), Vec::new(), Vec::new());
+                let connection = Connection { socket, splitter, xid, out };
                 self.connections.insert(self.next_token, connection);
                 Ok(())
             }
@@ -114,27 +119,36 @@ impl Connection {
     }
 
     fn answer(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let (_, rest) = bytes.split_at(self.to_skip.min(bytes.len()));
-            self.to_skip -= bytes.len() - rest.len();
-            let (head, rest) = rest.split_at((8 - self.head.len()).min(rest.len()));
-            self.head.extend_from_slice(head);
-            bytes = rest;
-            if let Ok([m0, m1, m2, m3, xid @ ..]) = <[u8; 8]>::try_from(self.head.as_slice()) {
-                let length = (u32::from_be_bytes([m0, m1, m2, m3]) & 0x7fff_ffff) as usize;
-                if !(4..=CALL_BYTES_MAX).contains(&length) || self.out.len() > PENDING_BYTES_MAX {
-                    return Err(io::ErrorKind::InvalidData.into());
+        loop {
+            if let Some((call, rest)) = self.splitter.whole(bytes, CALL_BYTES_MAX) {
+                self.reply(call)?;
+                bytes = rest;
+                continue;
+            }
+            match self.splitter.step(&mut bytes, CALL_BYTES_MAX) {
+                Ok(Step::Piece(piece)) => {
+                    self.xid.extend(piece.iter().take(XID_BYTES.saturating_sub(self.xid.len())));
                 }
-                self.to_skip = length - 4;
-                self.head.clear();
-                // A reply of 24 bytes: accepted, no verifier, success.
-                self.out.extend_from_slice(&0x8000_0018_u32.to_be_bytes());
-                self.out.extend_from_slice(&xid);
-                self.out.extend_from_slice(&1_u32.to_be_bytes());
-                self.out.extend_from_slice(&[0; 16]);
+                Ok(Step::End) => {
+                    let xid = std::mem::take(&mut self.xid);
+                    self.reply(&xid)?;
+                }
+                Ok(Step::Starved) => return Ok(()),
+                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
             }
         }
-        Ok(())
+    }
+
+    /// Replies to the call that begins with these bytes.
+    fn reply(&mut self, call: &[u8]) -> io::Result<()> {
+        match Reader::new(call).u32() {
+            Ok(xid) if self.out.len() <= PENDING_BYTES_MAX => {
+                self.out.extend_from_slice(&Mark::whole(REPLY_BYTES).to_bytes());
+                accepted_success(&mut Writer::new(&mut self.out), xid);
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

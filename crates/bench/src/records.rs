@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
+use steadfast_client::RECORD_BYTES_MAX;
+use steadfast_rpc::record::{MARK_BYTES, Mark, Splitter, Step};
+
 /// Records longer than this are not kept: their head is shown, then their data piece by piece.
 const KEPT_BYTES_MAX: usize = 32 << 10;
 /// How much of a long record counts as its head: more than any reply's before its data.
 const HEAD_BYTES: usize = 256;
-/// Bytes of a record mark (RFC 5531 §11).
-const MARK_BYTES: usize = 4;
 /// Pieces of one send.
 const PIECES_MAX: usize = 64;
 
@@ -27,6 +28,19 @@ impl Outbox {
     /// To append to.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
+    }
+
+    /// Appends the head of a call, a record from its mark on, with this xid; `following_bytes` are
+    /// to follow.
+    pub(crate) fn push_head(&mut self, head: &[u8], xid: u32, following_bytes: usize) {
+        let mark = Mark::whole(head.len().saturating_sub(MARK_BYTES) + following_bytes);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(head);
+        if let Some(place) = self.bytes.get_mut(start..start + 8) {
+            let (mark_place, xid_place) = place.split_at_mut(MARK_BYTES);
+            mark_place.copy_from_slice(&mark.to_bytes());
+            xid_place.copy_from_slice(&xid.to_be_bytes());
+        }
     }
 
     /// Data to follow what was appended so far, without a copy.
@@ -103,13 +117,33 @@ pub(crate) enum Arrival<'a> {
     End,
 }
 
-/// Takes a stream apart into records of one fragment (fragmented replies are refused: no server
-/// is known to send them).
+/// Takes a stream apart into records. Those of several fragments, which no server is known to send,
+/// are gathered first, also long ones.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     carry: Vec<u8>,
     /// A long record: bytes seen, and in all.
     long: Option<(usize, usize)>,
+    gathered: Option<Box<Gathered>>,
+}
+
+/// A record that comes in several fragments.
+#[derive(Debug, Default)]
+struct Gathered {
+    splitter: Splitter,
+    bytes: Vec<u8>,
+}
+
+/// Shows a record that is there whole.
+fn show<E>(record: &[u8], arrived: &mut impl FnMut(Arrival<'_>) -> Result<(), E>) -> Result<(), E> {
+    match record.get(..HEAD_BYTES).filter(|_| record.len() > KEPT_BYTES_MAX) {
+        None => arrived(Arrival::Record(record)),
+        Some(head) => {
+            arrived(Arrival::Head(head, record.len()))?;
+            arrived(Arrival::Piece(0, record))?;
+            arrived(Arrival::End)
+        }
+    }
 }
 
 impl Inbox {
@@ -135,6 +169,18 @@ impl Inbox {
         mut arrived: impl FnMut(Arrival<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         loop {
+            if let Some(gathered) = &mut self.gathered {
+                match gathered.splitter.step(&mut bytes, RECORD_BYTES_MAX) {
+                    Ok(Step::Piece(piece)) => gathered.bytes.extend_from_slice(piece),
+                    Ok(Step::End) => {
+                        show(&gathered.bytes, &mut arrived)?;
+                        self.gathered = None;
+                    }
+                    Ok(Step::Starved) => return Ok(()),
+                    Err(error) => return Err(io::Error::other(error).into()),
+                }
+                continue;
+            }
             if let Some((seen, total)) = self.long {
                 let (piece, rest) = bytes.split_at(bytes.len().min(total - seen));
                 arrived(Arrival::Piece(seen, piece))?;
@@ -146,12 +192,13 @@ impl Inbox {
                 self.long = None;
                 arrived(Arrival::End)?;
             }
-            let Some((mark, rest)) = bytes.split_first_chunk::<4>() else { break };
-            let mark = u32::from_be_bytes(*mark);
-            let length = (mark & 0x7fff_ffff) as usize;
-            if mark & 0x8000_0000 == 0 {
-                return Err(io::Error::other("a fragmented reply").into());
+            let Some((mark, rest)) = bytes.split_first_chunk() else { break };
+            let mark = Mark::from_bytes(*mark);
+            if !mark.is_last() {
+                self.gathered = Some(Box::default());
+                continue;
             }
+            let length = mark.fragment_bytes();
             if length > KEPT_BYTES_MAX {
                 let Some(head) = rest.get(..HEAD_BYTES) else { break };
                 arrived(Arrival::Head(head, length))?;
@@ -172,16 +219,28 @@ impl Inbox {
 mod tests {
     use super::*;
 
-    fn record(length: usize) -> Vec<u8> {
-        let mut record = (0x8000_0000 | length as u32).to_be_bytes().to_vec();
-        record.extend((0..length).map(|index| (index % 251) as u8));
+    /// A record in so many fragments, of which the first may be empty.
+    fn record(length: usize, fragments: usize) -> Vec<u8> {
+        let payload: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+        let mut record = Vec::new();
+        for number in 0..fragments {
+            let [from, to] = [number, number + 1].map(|number| number * number * length);
+            let [from, to] = [from, to].map(|at| at / (fragments * fragments));
+            let mark = Mark::new(to - from, number + 1 == fragments);
+            record.extend_from_slice(&mark.to_bytes());
+            record.extend_from_slice(&payload[from..to]);
+        }
         record
     }
 
     #[test]
     fn records_come_out_however_the_stream_is_cut() {
-        let lengths = [0, 24, KEPT_BYTES_MAX, KEPT_BYTES_MAX + 1, 100_000, 3];
-        let stream: Vec<u8> = lengths.iter().flat_map(|length| record(*length)).collect();
+        let lengths =
+            [0, 24, 25, 3, KEPT_BYTES_MAX, KEPT_BYTES_MAX + 1, 70_001, 100_000, 100_001, 3];
+        // Those of an odd length come in several fragments.
+        let fragments = |length: usize| if length.is_multiple_of(2) { 1 } else { 7 };
+        let stream: Vec<u8> =
+            lengths.iter().flat_map(|length| record(*length, fragments(*length))).collect();
         for cut in [1_usize, 7, 259, 260, 4096, 65_536, stream.len()] {
             let mut inbox = Inbox::default();
             let mut buffer = vec![0; KEPT_BYTES_MAX + 8 + cut];

@@ -356,16 +356,8 @@ impl CallWriter {
         data: &'static [u8],
     ) {
         let head = self.heads.get(procedure.number as usize).map_or(&[][..], Vec::as_slice);
-        let length = head.len() - 4 + arguments.len() + data.len().next_multiple_of(4);
-        let bytes = out.bytes();
-        let start = bytes.len();
-        bytes.extend_from_slice(head);
-        if let Some(place) = bytes.get_mut(start..start + 8) {
-            let (mark, xid_place) = place.split_at_mut(4);
-            mark.copy_from_slice(&(0x8000_0000 | length as u32).to_be_bytes());
-            xid_place.copy_from_slice(&xid.to_be_bytes());
-        }
-        bytes.extend_from_slice(arguments);
+        out.push_head(head, xid, arguments.len() + data.len().next_multiple_of(4));
+        out.bytes().extend_from_slice(arguments);
         if data.len() <= COPY_BYTES_MAX {
             out.bytes().extend_from_slice(data);
         } else {

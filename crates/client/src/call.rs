@@ -1,6 +1,8 @@
 //! Calls as bytes (RFC 5531 §9) and as records of a stream (§11).
 
-use steadfast_xdr::Writer;
+use steadfast_rpc::record::{MARK_BYTES, Mark, fill_in_mark};
+use steadfast_wire::rpc::{AUTH_SYS, AuthSys, CallHeader, OpaqueAuth, RPC_VERSION};
+use steadfast_xdr::{Encode, Writer};
 
 /// Whom a call claims to come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,31 +38,21 @@ impl Identity {
         Self::user(0, 0)
     }
 
-    fn encode(&self, w: &mut Writer<'_>) {
-        match self {
-            Self::None => {
-                w.u32(0);
-                w.u32(0);
-            }
+    /// Writes a call's head with these credentials.
+    fn head(&self, xid: u32, procedure: Procedure, w: &mut Writer<'_>) {
+        let mut body = Vec::new();
+        let cred = match self {
+            Self::None => OpaqueAuth::NONE,
             Self::Sys { uid, gid, gids } => {
-                let mut body = Vec::with_capacity(64);
-                let mut inner = Writer::new(&mut body);
-                inner.u32(0);
-                inner.opaque(b"steadfast");
-                inner.u32(*uid);
-                inner.u32(*gid);
-                inner.u32(gids.len() as u32);
-                for group in gids {
-                    inner.u32(*group);
-                }
-                w.u32(1);
-                w.opaque(&body);
+                body.reserve(64);
+                AuthSys::new(b"steadfast", *uid, *gid, gids).encode(&mut Writer::new(&mut body));
+                OpaqueAuth { flavor: AUTH_SYS, body: &body }
             }
-            Self::Raw { flavour, body } => {
-                w.u32(*flavour);
-                w.opaque(body);
-            }
-        }
+            Self::Raw { flavour, body } => OpaqueAuth { flavor: *flavour, body },
+        };
+        let Procedure { program: prog, version: vers, number: proc_, .. } = procedure;
+        let verf = OpaqueAuth::NONE;
+        CallHeader { xid, rpcvers: RPC_VERSION, prog, vers, proc_, cred, verf }.encode(w);
     }
 }
 
@@ -85,13 +77,7 @@ pub fn append_call(
     identity: &Identity,
     arguments: &[u8],
 ) {
-    let mut w = Writer::new(message);
-    for word in [xid, 0, 2, procedure.program, procedure.version, procedure.number] {
-        w.u32(word);
-    }
-    identity.encode(&mut w);
-    w.u32(0);
-    w.u32(0);
+    identity.head(xid, procedure, &mut Writer::new(message));
     message.extend_from_slice(arguments);
 }
 
@@ -102,9 +88,18 @@ pub(crate) fn encoded(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     bytes
 }
 
-/// A record mark for a whole record of this many bytes.
-pub(crate) fn record_mark(bytes: usize) -> [u8; 4] {
-    (steadfast_rpc::LAST_FRAGMENT | bytes as u32).to_be_bytes()
+/// Appends a call as a record of one fragment, with its mark.
+pub fn append_record(
+    record: &mut Vec<u8>,
+    xid: u32,
+    procedure: Procedure,
+    identity: &Identity,
+    arguments: &[u8],
+) {
+    let start = record.len();
+    record.extend_from_slice(&[0; MARK_BYTES]);
+    append_call(record, xid, procedure, identity, arguments);
+    fill_in_mark(record.get_mut(start..).unwrap_or(&mut []));
 }
 
 /// A call that is built once and sent many times, with another xid, and other arguments where
@@ -123,11 +118,11 @@ impl CallTemplate {
         arguments: &[u8],
         payload_bytes: usize,
     ) -> Self {
-        let mut record = vec![0; 4];
+        let mut record = vec![0; MARK_BYTES];
         append_call(&mut record, 0, procedure, identity, arguments);
-        let mark = record_mark(record.len() - 4 + payload_bytes);
-        if let Some(place) = record.first_chunk_mut::<4>() {
-            *place = mark;
+        let mark = Mark::whole(record.len() - MARK_BYTES + payload_bytes);
+        if let Some(place) = record.first_chunk_mut() {
+            *place = mark.to_bytes();
         }
         let arguments_at = record.len() - arguments.len();
         Self { record, arguments_at }

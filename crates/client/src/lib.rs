@@ -31,7 +31,7 @@ mod stream;
 mod transport;
 mod unstable;
 
-pub use call::{CallTemplate, Identity, Procedure, append_call};
+pub use call::{CallTemplate, Identity, Procedure, append_call, append_record};
 pub use datagram::{Retransmission, RpcDatagram};
 pub use error::{ClientError, Failure};
 pub use nfs3::arguments::{self, Settings};

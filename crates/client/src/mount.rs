@@ -1,19 +1,18 @@
 //! The MOUNT protocol, version 3 (RFC 1813 appendix I).
 
-use steadfast_xdr::{Reader, XdrError};
+use steadfast_wire::List;
+use steadfast_wire::mount::{DirPath, ExportEntry, MountEntry, MountRes3};
+use steadfast_xdr::{Decode, Encode, Reader};
 
 use crate::call::{Identity, Procedure, encoded};
 use crate::error::ClientError;
-use crate::object::{self, FileHandle};
+use crate::object::FileHandle;
 use crate::transport::RpcTransport;
 
-/// The RPC program of MOUNT.
-pub const MOUNT: u32 = 100_005;
+pub use steadfast_wire::mount::PROGRAM as MOUNT;
 
 /// Most entries of a list that are taken from a server.
 const LIST_MAX: usize = 1_000_000;
-const PATH_BYTES_MAX: usize = 1024;
-const NAME_BYTES_MAX: usize = 255;
 
 const fn mount3(number: u32, name: &'static str) -> Procedure {
     Procedure { program: MOUNT, version: 3, number, name }
@@ -58,19 +57,25 @@ pub struct Mount {
 }
 
 fn path_argument(path: &[u8]) -> Vec<u8> {
-    encoded(|w| w.opaque(path))
+    encoded(|w| DirPath { path }.encode(w))
 }
 
-fn finish<T>(
-    procedure: Procedure,
-    r: &Reader<'_>,
-    result: Result<T, XdrError>,
-) -> Result<T, ClientError> {
+/// Reads results to their end.
+fn decoded<'a, T: Decode<'a>>(procedure: Procedure, bytes: &'a [u8]) -> Result<T, ClientError> {
     let procedure = procedure.name;
-    let value = result.map_err(|error| ClientError::Malformed { procedure, error })?;
+    let mut r = Reader::new(bytes);
+    let value = T::decode(&mut r).map_err(|error| ClientError::Malformed { procedure, error })?;
     match r.remaining() {
         0 => Ok(value),
         bytes => Err(ClientError::TrailingBytes { procedure, bytes }),
+    }
+}
+
+/// Of results that are empty.
+fn nothing(procedure: Procedure, bytes: &[u8]) -> Result<(), ClientError> {
+    match bytes.len() {
+        0 => Ok(()),
+        bytes => Err(ClientError::TrailingBytes { procedure: procedure.name, bytes }),
     }
 }
 
@@ -84,19 +89,12 @@ pub fn mnt(
     path: &[u8],
 ) -> Result<Mounted, ClientError> {
     let bytes = transport.call(MNT, identity, &path_argument(path))?;
-    let mut r = Reader::new(&bytes);
-    let result = (|| {
-        let status = r.u32()?;
-        if status != 0 {
-            return Ok(Err(status));
+    match decoded(MNT, &bytes)? {
+        MountRes3::Ok(mounted) => {
+            Ok(Mounted { handle: mounted.fhandle.into(), flavours: mounted.auth_flavors.to_vec() })
         }
-        let handle = object::handle(&mut r)?;
-        let count = r.u32()?;
-        // Each flavour takes four bytes, so the message bounds them.
-        let flavours = (0..count).map(|_| r.u32()).collect::<Result<_, _>>()?;
-        Ok(Ok(Mounted { handle, flavours }))
-    })();
-    finish(MNT, &r, result)?.map_err(ClientError::Mount)
+        MountRes3::Failed(status) => Err(ClientError::Mount(status)),
+    }
 }
 
 /// UMNT: this client uses `path` no more.
@@ -109,7 +107,7 @@ pub fn umnt(
     path: &[u8],
 ) -> Result<(), ClientError> {
     let bytes = transport.call(UMNT, identity, &path_argument(path))?;
-    finish(UMNT, &Reader::new(&bytes), Ok(()))
+    nothing(UMNT, &bytes)
 }
 
 /// UMNTALL: this client uses nothing any more.
@@ -118,31 +116,18 @@ pub fn umnt(
 /// See [`ClientError`].
 pub fn umntall(transport: &mut impl RpcTransport, identity: &Identity) -> Result<(), ClientError> {
     let bytes = transport.call(UMNTALL, identity, &[])?;
-    finish(UMNTALL, &Reader::new(&bytes), Ok(()))
+    nothing(UMNTALL, &bytes)
 }
 
-fn list<T>(
+fn list<'a, T: Decode<'a>>(
     procedure: Procedure,
-    bytes: &[u8],
-    mut item: impl FnMut(&mut Reader<'_>) -> Result<T, XdrError>,
-) -> Result<Vec<T>, ClientError> {
-    let mut r = Reader::new(bytes);
-    let mut items = Vec::new();
-    let result = loop {
-        match r.bool() {
-            Ok(true) if items.len() >= LIST_MAX => {
-                return Err(ClientError::ListTooLong { procedure: procedure.name, max: LIST_MAX });
-            }
-            Ok(true) => match item(&mut r) {
-                Ok(value) => items.push(value),
-                Err(error) => break Err(error),
-            },
-            Ok(false) => break Ok(()),
-            Err(error) => break Err(error),
-        }
-    };
-    finish(procedure, &r, result)?;
-    Ok(items)
+    bytes: &'a [u8],
+) -> Result<std::vec::IntoIter<T>, ClientError> {
+    let List(items) = decoded(procedure, bytes)?;
+    if items.len() > LIST_MAX {
+        return Err(ClientError::ListTooLong { procedure: procedure.name, max: LIST_MAX });
+    }
+    Ok(items.into_iter())
 }
 
 /// DUMP: who has mounted what, as far as the server knows.
@@ -154,12 +139,10 @@ pub fn dump(
     identity: &Identity,
 ) -> Result<Vec<Mount>, ClientError> {
     let bytes = transport.call(DUMP, identity, &[])?;
-    list(DUMP, &bytes, |r| {
-        Ok(Mount {
-            host: r.opaque(NAME_BYTES_MAX)?.to_vec(),
-            path: r.opaque(PATH_BYTES_MAX)?.to_vec(),
-        })
-    })
+    let mounts = list::<MountEntry<'_>>(DUMP, &bytes)?;
+    let owned =
+        |it: MountEntry<'_>| Mount { host: it.hostname.to_vec(), path: it.directory.to_vec() };
+    Ok(mounts.map(owned).collect())
 }
 
 /// EXPORT: the shares.
@@ -171,12 +154,10 @@ pub fn export(
     identity: &Identity,
 ) -> Result<Vec<Exported>, ClientError> {
     let bytes = transport.call(EXPORT, identity, &[])?;
-    list(EXPORT, &bytes, |r| {
-        let path = r.opaque(PATH_BYTES_MAX)?.to_vec();
-        let mut groups = Vec::new();
-        while r.bool()? {
-            groups.push(r.opaque(NAME_BYTES_MAX)?.to_vec());
-        }
-        Ok(Exported { path, groups })
-    })
+    let exports = list::<ExportEntry<'_>>(EXPORT, &bytes)?;
+    let owned = |it: ExportEntry<'_>| Exported {
+        path: it.directory.to_vec(),
+        groups: it.groups.0.iter().map(|group| group.name.to_vec()).collect(),
+    };
+    Ok(exports.map(owned).collect())
 }

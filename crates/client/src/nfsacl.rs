@@ -1,6 +1,8 @@
 //! NFSACL, version 3: POSIX ACLs beside NFSv3.
 
-use steadfast_xdr::{Reader, Writer, XdrError};
+use steadfast_wire::nfs3::NfsFh3;
+use steadfast_wire::nfsacl::{AclList, Getacl3Args, Getacl3Ok, SecAttr, Setacl3Args};
+use steadfast_xdr::{Decode, Encode};
 
 use crate::call::{Procedure, encoded};
 use crate::error::ClientError;
@@ -8,8 +10,7 @@ use crate::nfs3::{Beside, Nfs3Client};
 use crate::object::{self, Attributes, FileHandle};
 use crate::transport::RpcTransport;
 
-/// The RPC program of NFSACL.
-pub const NFSACL: u32 = 100_227;
+pub use steadfast_wire::nfsacl::{AclEntry, PROGRAM as NFSACL};
 
 /// GETACL.
 pub const GETACL: Procedure = Procedure { program: NFSACL, version: 3, number: 1, name: "GETACL" };
@@ -18,18 +19,6 @@ pub const SETACL: Procedure = Procedure { program: NFSACL, version: 3, number: 2
 
 /// Access ACL, its count, default ACL, its count.
 pub const MASK_ALL: u32 = 0xf;
-const ENTRIES_MAX: u32 = 1024;
-
-/// An entry: who, and what (read 4, write 2, execute 1).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AclEntry {
-    /// The type's number: owner 1, user 2, group 4, named group 8, mask 16, other 32; 0x1000
-    /// more in a default ACL.
-    pub tag: u32,
-    pub id: u32,
-    pub permissions: u32,
-}
 
 /// Both ACLs of an object.
 #[allow(missing_docs)]
@@ -40,33 +29,14 @@ pub struct Acls {
     pub default: Vec<AclEntry>,
 }
 
-fn entries(r: &mut Reader<'_>) -> Result<Vec<AclEntry>, XdrError> {
-    let _count = r.u32()?;
-    let length = r.u32()?;
-    if length > ENTRIES_MAX {
-        return Err(XdrError::TooLong { length, max: ENTRIES_MAX });
-    }
-    (0..length)
-        .map(|_| Ok(AclEntry { tag: r.u32()?, id: r.u32()?, permissions: r.u32()? }))
-        .collect()
-}
-
-fn write_entries(w: &mut Writer<'_>, entries: &[AclEntry]) {
-    w.u32(entries.len() as u32);
-    w.u32(entries.len() as u32);
-    for entry in entries {
-        for word in [entry.tag, entry.id, entry.permissions] {
-            w.u32(word);
-        }
-    }
+fn list(entries: &[AclEntry]) -> AclList {
+    AclList { count: entries.len() as u32, entries: entries.to_vec() }
 }
 
 /// Arguments of GETACL.
 pub fn getacl_arguments(object: &FileHandle, mask: u32) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(object.as_bytes());
-        w.u32(mask);
-    })
+    let object = NfsFh3(object.as_bytes());
+    encoded(|w| Getacl3Args { object, mask }.encode(w))
 }
 
 /// Arguments of SETACL.
@@ -76,12 +46,9 @@ pub fn setacl_arguments(
     access: &[AclEntry],
     default: &[AclEntry],
 ) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(object.as_bytes());
-        w.u32(mask);
-        write_entries(w, access);
-        write_entries(w, default);
-    })
+    let object = NfsFh3(object.as_bytes());
+    let acls = SecAttr { mask, access: list(access), default: list(default) };
+    encoded(|w| Setacl3Args { object, acls }.encode(w))
 }
 
 impl<T: RpcTransport> Nfs3Client<T> {
@@ -92,9 +59,9 @@ impl<T: RpcTransport> Nfs3Client<T> {
     pub fn getacl(&mut self, object: &FileHandle) -> Result<Acls, ClientError> {
         let arguments = getacl_arguments(object, MASK_ALL);
         self.run(GETACL, &arguments, Beside::Attributes, |r| {
-            let attributes = object::post(r)?;
-            let _mask = r.u32()?;
-            Ok(Acls { attributes, access: entries(r)?, default: entries(r)? })
+            let Getacl3Ok { obj_attributes, acls } = Getacl3Ok::decode(r)?;
+            let (access, default) = (acls.access.entries, acls.default.entries);
+            Ok(Acls { attributes: obj_attributes.map(Into::into), access, default })
         })
     }
 

@@ -1,10 +1,8 @@
 //! What NFSv3 says of an object: its handle, its attributes, and those before and after a change
 //! (RFC 1813 §2.4 to §2.6).
 
-use steadfast_xdr::{Reader, XdrError};
-
-/// Longest handle (RFC 1813 §2.4).
-const HANDLE_BYTES_MAX: usize = 64;
+use steadfast_wire::nfs3::{Fattr3, FileType3, NfsFh3, NfsTime3, WccAttr3, WccData3};
+use steadfast_xdr::{Decode, Reader, XdrError};
 
 /// A handle as the server made it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,52 +74,79 @@ pub struct Wcc {
 
 pub(crate) type Decoded<T> = Result<T, XdrError>;
 
-pub(crate) fn handle(r: &mut Reader<'_>) -> Decoded<FileHandle> {
-    r.opaque(HANDLE_BYTES_MAX).map(|bytes| FileHandle(bytes.to_vec()))
+impl From<NfsFh3<'_>> for FileHandle {
+    fn from(handle: NfsFh3<'_>) -> Self {
+        Self(handle.0.to_vec())
+    }
 }
 
-pub(crate) fn time(r: &mut Reader<'_>) -> Decoded<Time> {
-    Ok(Time { seconds: r.u32()?, nanoseconds: r.u32()? })
+impl From<NfsTime3> for Time {
+    fn from(time: NfsTime3) -> Self {
+        Self { seconds: time.seconds, nanoseconds: time.nseconds }
+    }
 }
 
-fn file_type(r: &mut Reader<'_>) -> Decoded<FileType> {
-    Ok(match r.u32()? {
-        1 => FileType::Regular,
-        2 => FileType::Directory,
-        3 => FileType::BlockDevice,
-        4 => FileType::CharacterDevice,
-        5 => FileType::Symlink,
-        6 => FileType::Socket,
-        7 => FileType::Fifo,
-        value => return Err(XdrError::BadValue { what: "ftype3", value }),
-    })
+impl From<Time> for NfsTime3 {
+    fn from(time: Time) -> Self {
+        Self { seconds: time.seconds, nseconds: time.nanoseconds }
+    }
+}
+
+impl From<FileType3> for FileType {
+    fn from(file_type: FileType3) -> Self {
+        match file_type {
+            FileType3::Reg => Self::Regular,
+            FileType3::Dir => Self::Directory,
+            FileType3::Blk => Self::BlockDevice,
+            FileType3::Chr => Self::CharacterDevice,
+            FileType3::Lnk => Self::Symlink,
+            FileType3::Sock => Self::Socket,
+            FileType3::Fifo => Self::Fifo,
+        }
+    }
+}
+
+impl From<Fattr3> for Attributes {
+    fn from(of: Fattr3) -> Self {
+        Self {
+            file_type: of.file_type.into(),
+            mode: of.mode,
+            nlink: of.nlink,
+            uid: of.uid,
+            gid: of.gid,
+            size: of.size,
+            used: of.used,
+            rdev: (of.rdev.specdata1, of.rdev.specdata2),
+            fsid: of.fsid,
+            fileid: of.fileid,
+            atime: of.atime.into(),
+            mtime: of.mtime.into(),
+            ctime: of.ctime.into(),
+        }
+    }
+}
+
+impl From<WccAttr3> for WccAttributes {
+    fn from(of: WccAttr3) -> Self {
+        Self { size: of.size, mtime: of.mtime.into(), ctime: of.ctime.into() }
+    }
+}
+
+impl From<WccData3> for Wcc {
+    fn from(of: WccData3) -> Self {
+        Self { before: of.before.map(Into::into), after: of.after.map(Into::into) }
+    }
 }
 
 pub(crate) fn attributes(r: &mut Reader<'_>) -> Decoded<Attributes> {
-    Ok(Attributes {
-        file_type: file_type(r)?,
-        mode: r.u32()?,
-        nlink: r.u32()?,
-        uid: r.u32()?,
-        gid: r.u32()?,
-        size: r.u64()?,
-        used: r.u64()?,
-        rdev: (r.u32()?, r.u32()?),
-        fsid: r.u64()?,
-        fileid: r.u64()?,
-        atime: time(r)?,
-        mtime: time(r)?,
-        ctime: time(r)?,
-    })
+    Fattr3::decode(r).map(Into::into)
 }
 
 /// `post_op_attr`.
 pub(crate) fn post(r: &mut Reader<'_>) -> Decoded<Option<Attributes>> {
-    r.optional(attributes)
+    Ok(Option::<Fattr3>::decode(r)?.map(Into::into))
 }
 
 pub(crate) fn wcc(r: &mut Reader<'_>) -> Decoded<Wcc> {
-    let before =
-        r.optional(|r| Ok(WccAttributes { size: r.u64()?, mtime: time(r)?, ctime: time(r)? }))?;
-    Ok(Wcc { before, after: post(r)? })
+    WccData3::decode(r).map(Into::into)
 }

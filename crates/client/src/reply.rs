@@ -1,6 +1,7 @@
 //! Replies (RFC 5531 §9).
 
-use steadfast_xdr::{Reader, XdrError};
+use steadfast_wire::rpc::{AcceptStat, RejectStat, ReplyHeader, ReplyStatus};
+use steadfast_xdr::{Decode, Reader, XdrError};
 
 /// Why an accepted call was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,36 +85,29 @@ impl Reply {
 /// When the bytes are no RPC reply.
 pub fn parse_reply(message: &[u8]) -> Result<(u32, ReplyBody), XdrError> {
     let mut r = Reader::new(message);
-    let xid = r.u32()?;
-    match r.u32()? {
-        1 => {}
-        value => return Err(XdrError::BadValue { what: "msg_type", value }),
-    }
-    let body = match r.u32()? {
-        0 => {
-            let _flavour = r.u32()?;
-            let _verifier = r.opaque(400)?;
-            match r.u32()? {
-                0 => ReplyBody::Success { results_at: r.position() },
-                1 => ReplyBody::Accepted(AcceptedError::ProgramUnavailable),
-                2 => ReplyBody::Accepted(AcceptedError::ProgramMismatch {
-                    low: r.u32()?,
-                    high: r.u32()?,
-                }),
-                3 => ReplyBody::Accepted(AcceptedError::ProcedureUnavailable),
-                4 => ReplyBody::Accepted(AcceptedError::GarbageArguments),
-                5 => ReplyBody::Accepted(AcceptedError::SystemError),
-                value => return Err(XdrError::BadValue { what: "accept_stat", value }),
+    let header = ReplyHeader::decode(&mut r)?;
+    let accepted = |error| Ok(ReplyBody::Accepted(error));
+    let body = match header.status {
+        ReplyStatus::Accepted { stat, .. } => match stat {
+            AcceptStat::Success => Ok(ReplyBody::Success { results_at: r.position() }),
+            AcceptStat::ProgUnavail => accepted(AcceptedError::ProgramUnavailable),
+            AcceptStat::ProgMismatch { low, high } => {
+                accepted(AcceptedError::ProgramMismatch { low, high })
             }
-        }
-        1 => match r.u32()? {
-            0 => ReplyBody::Denied(Denial::RpcMismatch { low: r.u32()?, high: r.u32()? }),
-            1 => ReplyBody::Denied(Denial::Auth(r.u32()?)),
-            value => return Err(XdrError::BadValue { what: "reject_stat", value }),
+            AcceptStat::ProcUnavail => accepted(AcceptedError::ProcedureUnavailable),
+            AcceptStat::GarbageArgs => accepted(AcceptedError::GarbageArguments),
+            AcceptStat::SystemErr => accepted(AcceptedError::SystemError),
+            AcceptStat::Other(value) => Err(XdrError::BadValue { what: "accept_stat", value }),
         },
-        value => return Err(XdrError::BadValue { what: "reply_stat", value }),
+        ReplyStatus::Denied(RejectStat::RpcMismatch { low, high }) => {
+            Ok(ReplyBody::Denied(Denial::RpcMismatch { low, high }))
+        }
+        ReplyStatus::Denied(RejectStat::AuthError(why)) => Ok(ReplyBody::Denied(Denial::Auth(why))),
+        ReplyStatus::Denied(RejectStat::Other(value)) => {
+            Err(XdrError::BadValue { what: "reject_stat", value })
+        }
     };
-    Ok((xid, body))
+    Ok((header.xid, body?))
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::call::{Identity, Procedure, append_call, record_mark};
+use steadfast_rpc::record::{MARK_BYTES, Mark, Splitter, Step, TooLarge};
+
+use crate::call::{Identity, Procedure, append_record};
 use crate::error::ClientError;
 use crate::reply::{Reply, parse_reply};
 use crate::reserved;
@@ -33,7 +35,8 @@ pub struct RpcConnection {
     /// Received and not yet consumed: `input[consumed..]`.
     input: Vec<u8>,
     consumed: usize,
-    /// Fragments of a record whose last one has not come.
+    splitter: Splitter,
+    /// What has come of a record whose end has not.
     partial: Vec<u8>,
     unclaimed: HashMap<u32, Reply>,
     /// Calls of the server's, [`CALLS_MAX`] at most.
@@ -63,6 +66,7 @@ impl RpcConnection {
             next_xid: first_xid(),
             input: Vec::new(),
             consumed: 0,
+            splitter: Splitter::default(),
             partial: Vec::new(),
             unclaimed: HashMap::new(),
             calls: VecDeque::new(),
@@ -96,12 +100,8 @@ impl RpcConnection {
         arguments: &[u8],
     ) -> Result<u32, ClientError> {
         let xid = self.take_xid();
-        let mut record = vec![0; 4];
-        append_call(&mut record, xid, procedure, identity, arguments);
-        let mark = record_mark(record.len() - 4);
-        if let Some(place) = record.first_chunk_mut::<4>() {
-            *place = mark;
-        }
+        let mut record = Vec::with_capacity(arguments.len() + 256);
+        append_record(&mut record, xid, procedure, identity, arguments);
         self.send_bytes(&record)?;
         Ok(xid)
     }
@@ -111,8 +111,8 @@ impl RpcConnection {
     /// # Errors
     /// The socket's.
     pub fn send_message(&mut self, message: &[u8]) -> Result<(), ClientError> {
-        let mut record = Vec::with_capacity(message.len() + 4);
-        record.extend_from_slice(&record_mark(message.len()));
+        let mut record = Vec::with_capacity(message.len() + MARK_BYTES);
+        record.extend_from_slice(&Mark::whole(message.len()).to_bytes());
         record.extend_from_slice(message);
         self.send_bytes(&record)
     }
@@ -129,12 +129,8 @@ impl RpcConnection {
         let mut record = Vec::with_capacity(message.len() * 2);
         let mut fragments = message.chunks(fragment_bytes.max(1)).peekable();
         while let Some(fragment) = fragments.next() {
-            let mark = if fragments.peek().is_some() {
-                (fragment.len() as u32).to_be_bytes()
-            } else {
-                record_mark(fragment.len())
-            };
-            record.extend_from_slice(&mark);
+            let mark = Mark::new(fragment.len(), fragments.peek().is_none());
+            record.extend_from_slice(&mark.to_bytes());
             record.extend_from_slice(fragment);
         }
         self.send_bytes(&record)
@@ -229,26 +225,19 @@ impl RpcConnection {
 
     /// A whole record, if one has come.
     fn take_record(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
-        loop {
-            let rest = self.input.get(self.consumed..).unwrap_or(&[]);
-            let Some((mark, rest)) = rest.split_first_chunk::<4>() else {
-                return Ok(None);
-            };
-            let mark = u32::from_be_bytes(*mark);
-            let is_last = mark & steadfast_rpc::LAST_FRAGMENT != 0;
-            let bytes = (mark & !steadfast_rpc::LAST_FRAGMENT) as usize;
-            if self.partial.len() + bytes > RECORD_BYTES_MAX {
-                return Err(ClientError::RecordTooLong { bytes: self.partial.len() + bytes });
+        let mut rest = self.input.get(self.consumed..).unwrap_or(&[]);
+        let is_whole = loop {
+            match self.splitter.step(&mut rest, RECORD_BYTES_MAX) {
+                Ok(Step::Piece(piece)) => self.partial.extend_from_slice(piece),
+                Ok(Step::End) => break true,
+                Ok(Step::Starved) => break false,
+                Err(TooLarge { announced_bytes, .. }) => {
+                    return Err(ClientError::RecordTooLong { bytes: announced_bytes as usize });
+                }
             }
-            let Some(fragment) = rest.get(..bytes) else {
-                return Ok(None);
-            };
-            self.partial.extend_from_slice(fragment);
-            self.consumed += 4 + bytes;
-            if is_last {
-                return Ok(Some(std::mem::take(&mut self.partial)));
-            }
-        }
+        };
+        self.consumed = self.input.len() - rest.len();
+        Ok(is_whole.then(|| std::mem::take(&mut self.partial)))
     }
 
     fn fill(&mut self, deadline: Instant) -> Result<(), ClientError> {
@@ -340,12 +329,15 @@ mod tests {
         let second = connection.send(NULL, &Identity::None, &[]).unwrap();
         let late = reply(second, &[0, 0, 0, 2]);
         let (head, tail) = late.split_at(9);
+        // An empty fragment is one, too.
+        server.write_all(&[0; 4]).unwrap();
         server.write_all(&9_u32.to_be_bytes()).unwrap();
         server.write_all(head).unwrap();
-        server.write_all(&record_mark(tail.len())).unwrap();
+        server.write_all(&[0; 4]).unwrap();
+        server.write_all(&Mark::whole(tail.len()).to_bytes()).unwrap();
         server.write_all(tail).unwrap();
         let early = reply(first, &[0, 0, 0, 1]);
-        server.write_all(&record_mark(early.len())).unwrap();
+        server.write_all(&Mark::whole(early.len()).to_bytes()).unwrap();
         server.write_all(&early).unwrap();
         assert_eq!(connection.receive(first).unwrap().results(), Some(&[0, 0, 0, 1][..]));
         assert_eq!(connection.receive(second).unwrap().results(), Some(&[0, 0, 0, 2][..]));

@@ -307,7 +307,7 @@ fn identity(header: &CallHeader<'_>, is_asked: bool) -> Result<WireIdentity, Aut
         Ok(Credentials::Sys(sys)) => Ok(WireIdentity::Claimed(Cred {
             uid: sys.uid,
             gid: sys.gid,
-            groups: sys.gids().iter().copied().collect(),
+            groups: sys.gids.iter().copied().collect(),
         })),
         // RPCSEC_GSS makes its contexts by procedure 0, and takes any success for one
         // (RFC 2203 §5.2.2).

@@ -3,13 +3,15 @@
 pub(crate) mod list;
 mod walk;
 
-use std::fmt::Write;
-
 use smallvec::SmallVec;
 use steadfast_shares::{ClientPattern, Decision, Flavor};
 use steadfast_vfs::{Caller, Cred, FileKind, FsError, StorageHandle, Waiting};
-use steadfast_wire::mount::DirPath;
-use steadfast_xdr::Writer;
+use steadfast_wire::mount::{
+    DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,
+};
+use steadfast_wire::nfs3::NfsFh3;
+use steadfast_wire::{List, ListWriter};
+use steadfast_xdr::{Encode, Writer};
 
 use crate::call::{Call, Outcome};
 use crate::complaint::{Complaint, MountRefusal};
@@ -92,15 +94,14 @@ impl Procedure for Dump {
 
     fn run(call: &mut Call<'_>, _: &Ignored, reply: &mut ReplyBuffer) -> Outcome {
         let mut w = Writer::new(&mut reply.bytes);
+        let mut list = ListWriter::new(&mut w);
         for (client, paths) in &call.shared.mounts.some() {
             let client = client.to_canonical().to_string();
-            for path in paths {
-                w.bool(true);
-                w.opaque(client.as_bytes());
-                w.opaque(path);
+            for directory in paths {
+                list.push(&MountEntry { hostname: client.as_bytes(), directory });
             }
         }
-        w.bool(false);
+        list.end();
         Outcome::Done
     }
 }
@@ -204,19 +205,16 @@ fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>)
             if call.complaint.is_none() && !is_due_again {
                 call.complaint = Some(Complaint::MountRefused { path, why });
             }
-            w.u32(status(error));
-        }
-        (Ok(Granted::Fixed(handle)), _) => {
-            w.u32(0);
-            w.fixed_opaque(&handle);
-        }
-        (Ok(Granted::Any(sealed, flavors)), _) => {
-            w.u32(0);
-            w.opaque(sealed.as_bytes());
-            w.u32(flavors.len() as u32);
-            for number in flavors {
-                w.u32(number);
+            if is_version_3 {
+                MountRes3::Failed(status(error)).encode(w);
+            } else {
+                FhStatus::Failed(status(error)).encode(w);
             }
+        }
+        (Ok(Granted::Fixed(handle)), _) => FhStatus::Ok(handle).encode(w),
+        (Ok(Granted::Any(sealed, auth_flavors)), _) => {
+            let fhandle = NfsFh3(sealed.as_bytes());
+            MountRes3::Ok(Mounted3 { fhandle, auth_flavors }).encode(w);
         }
     }
     Outcome::Done
@@ -322,29 +320,22 @@ fn exports(call: &mut Call<'_>, reply: &mut Vec<u8>) -> Outcome {
 fn listing(exports: &ExportTable) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut w = Writer::new(&mut bytes);
-    let mut text = String::new();
+    let mut list = ListWriter::new(&mut w);
     for export in exports.sorted() {
         if export.share.is_draining {
             continue;
         }
-        w.bool(true);
-        w.opaque(export.share.path.as_bytes());
-        for rule in export.share.rules.rules() {
-            w.bool(true);
-            text.clear();
-            let written = match &rule.pattern {
-                // With its length always, as other servers do.
-                ClientPattern::Network { network, prefix_bits } => {
-                    write!(text, "{network}/{prefix_bits}")
-                }
-                pattern => write!(text, "{pattern}"),
-            };
-            debug_assert!(written.is_ok(), "a string takes all");
-            w.opaque(text.as_bytes());
-        }
-        w.bool(false);
+        let names = export.share.rules.rules().iter().map(|rule| match &rule.pattern {
+            // With its length always, as other servers do.
+            ClientPattern::Network { network, prefix_bits } => format!("{network}/{prefix_bits}"),
+            pattern => pattern.to_string(),
+        });
+        let names: Vec<String> = names.collect();
+        let groups = names.iter().map(|name| Group { name: name.as_bytes() });
+        let groups = List(groups.collect());
+        list.push(&ExportEntry { directory: export.share.path.as_bytes(), groups });
     }
-    w.bool(false);
+    list.end();
     bytes
 }
 

@@ -14,8 +14,10 @@ pub(crate) mod transports;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use steadfast_wire::rpcbind::{
-    Binding, Mapping, Netbuf, RemoteCall, RemoteResult, RemoteResult2, UniversalAddress,
+    AddressEntry, Binding, Mapping, Netbuf, PORT, PROTOCOL_TCP, PROTOCOL_UDP, RemoteCall,
+    RemoteResult, RemoteResult2, UniversalAddress, VersionStatistics, universal,
 };
+use steadfast_wire::{List, ListWriter};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use crate::call::{Call, Outcome, Refusal};
@@ -24,11 +26,6 @@ use crate::peer::Transport;
 use crate::program::{Ignored, Null, Port, Procedure, Program, Row, Version, run};
 use crate::reply::ReplyBuffer;
 
-use self::netbuf::universal;
-
-const RPCBIND_PORT: u16 = 111;
-const PROTOCOL_TCP: u32 = 6;
-const PROTOCOL_UDP: u32 = 17;
 /// The names of the transports that there are.
 const NETIDS: [&str; 4] = ["tcp", "udp", "tcp6", "udp6"];
 
@@ -36,7 +33,7 @@ const NETIDS: [&str; 4] = ["tcp", "udp", "tcp6", "udp6"];
 pub(crate) const PROGRAM: Program = Program {
     name: "rpcbind",
     number: steadfast_wire::rpcbind::PROGRAM,
-    port: Port::Fixed(RPCBIND_PORT),
+    port: Port::Fixed(PORT),
     versions: &[
         Version::new(2, PROCEDURES_OF_2),
         Version::new(3, PROCEDURES_OF_3),
@@ -159,11 +156,11 @@ answers!(Indirect, "INDIRECT", RemoteCall<'a>, |call, remote, w| {
     }
 });
 answers!(Getaddr, "GETADDR", Binding<'a>, |call, wanted, w| {
-    w.opaque(address(call, wanted, false).as_bytes());
+    UniversalAddress { addr: address(call, wanted, false).as_bytes() }.encode(w);
     Outcome::Done
 });
 answers!(Getversaddr, "GETVERSADDR", Binding<'a>, |call, wanted, w| {
-    w.opaque(address(call, wanted, true).as_bytes());
+    UniversalAddress { addr: address(call, wanted, true).as_bytes() }.encode(w);
     Outcome::Done
 });
 answers!(Getaddrlist, "GETADDRLIST", Binding<'a>, |call, wanted, w| {
@@ -183,7 +180,7 @@ answers!(Uaddr2taddr, "UADDR2TADDR", UniversalAddress<'a>, |_, universal, w| {
     Outcome::Done
 });
 answers!(Taddr2uaddr, "TADDR2UADDR", Netbuf<'a>, |_, netbuf, w| {
-    w.opaque(netbuf::to_universal(netbuf.buf).as_bytes());
+    UniversalAddress { addr: netbuf::to_universal(netbuf.buf).as_bytes() }.encode(w);
     Outcome::Done
 });
 answers!(Getstat, "GETSTAT", Ignored, |call, _, w| {
@@ -232,16 +229,9 @@ fn pass_on(call: &Call<'_>, remote: &RemoteCall<'_>, w: &mut Writer<'_>) -> Resu
 /// GETSTAT (RFC 1833 §2.1): of each version how often each procedure was called. Nothing was ever
 /// set or unset; of single programs, and of calls that were passed on, no account is kept.
 fn statistics(call: &Call<'_>, w: &mut Writer<'_>) {
-    for version in call.shared.rpcbind_calls.by_version() {
-        for count in version {
-            w.u32(count);
-        }
-        let (set, unset) = (0, 0);
-        w.u32(set);
-        w.u32(unset);
-        for _addresses_then_remote_calls in 0..2 {
-            w.bool(false);
-        }
+    for info in call.shared.rpcbind_calls.by_version() {
+        let (addrinfo, rmtinfo) = (List(Vec::new()), List(Vec::new()));
+        VersionStatistics { info, setinfo: 0, unsetinfo: 0, addrinfo, rmtinfo }.encode(w);
     }
 }
 
@@ -328,39 +318,36 @@ fn address(call: &Call<'_>, wanted: &Binding<'_>, is_version_exact: bool) -> Str
 }
 
 fn dump2(call: &Call<'_>, w: &mut Writer<'_>) {
-    for (program, version, over_udp) in services(call) {
-        for protocol in protocols(call).filter(|it| over_udp || *it != PROTOCOL_UDP) {
-            w.bool(true);
-            w.u32(program);
-            w.u32(version);
-            w.u32(protocol);
-            w.u32(u32::from(port(call, program).unwrap_or(0)));
+    let mut list = ListWriter::new(w);
+    for (prog, vers, over_udp) in services(call) {
+        let port = u32::from(port(call, prog).unwrap_or(0));
+        for prot in protocols(call).filter(|it| over_udp || *it != PROTOCOL_UDP) {
+            list.push(&Mapping { prog, vers, prot, port });
         }
     }
-    w.bool(false);
+    list.end();
 }
 
 fn dump3(call: &Call<'_>, w: &mut Writer<'_>) {
-    for (program, version, over_udp) in services(call) {
+    let mut list = ListWriter::new(w);
+    for (prog, vers, over_udp) in services(call) {
         let is_meant = |(netid, _): &(&str, IpAddr)| over_udp || !netid.starts_with("udp");
         for (netid, ip) in transports(call).filter(is_meant) {
-            w.bool(true);
-            w.u32(program);
-            w.u32(version);
-            w.opaque(netid.as_bytes());
             let unspecified = match ip {
                 IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             };
-            w.opaque(universal(unspecified, port(call, program).unwrap_or(0)).as_bytes());
-            w.opaque(b"superuser");
+            let address = universal(unspecified, port(call, prog).unwrap_or(0));
+            let (netid, addr) = (netid.as_bytes(), address.as_bytes());
+            list.push(&Binding { prog, vers, netid, addr, owner: b"superuser" });
         }
     }
-    w.bool(false);
+    list.end();
 }
 
 /// GETADDRLIST (RFC 1833 §2.2.1): every transport of one program and version.
 fn address_list(call: &Call<'_>, wanted: &Binding<'_>, w: &mut Writer<'_>) {
+    let mut list = ListWriter::new(w);
     if is_served(call, wanted.prog, wanted.vers)
         && let Some(port) = port(call, wanted.prog)
     {
@@ -372,14 +359,15 @@ fn address_list(call: &Call<'_>, wanted: &Binding<'_>, w: &mut Writer<'_>) {
                 _ => ("inet6", "udp"),
             };
             // NC_TPI_CLTS is 1, NC_TPI_COTS_ORD is 3.
-            let semantics = if protocol == "udp" { 1 } else { 3 };
-            w.bool(true);
-            w.opaque(universal(ip, port).as_bytes());
-            w.opaque(netid.as_bytes());
-            w.u32(semantics);
-            w.opaque(family.as_bytes());
-            w.opaque(protocol.as_bytes());
+            let nc_semantics = if protocol == "udp" { 1 } else { 3 };
+            list.push(&AddressEntry {
+                maddr: universal(ip, port).as_bytes(),
+                nc_netid: netid.as_bytes(),
+                nc_semantics,
+                nc_protofmly: family.as_bytes(),
+                nc_proto: protocol.as_bytes(),
+            });
         }
     }
-    w.bool(false);
+    list.end();
 }

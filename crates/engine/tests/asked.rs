@@ -1,14 +1,25 @@
-//! Unit ring: what a client asks for is done, or it is told that it is not: attributes, ACLs, guards.
+//! Unit ring: what a client asks for is done, or it is told that it is not: attributes, ACLs, guards. And what it is
+//! told are the messages of `wire`, byte by byte.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use steadfast_engine::{CallHost, Engine, Peer, ReplyBuffer, Transport, Verdict};
-use steadfast_xdr::{Reader, Writer};
+use steadfast_wire::nfs3::{
+    Access3Args, Access3Res, Changed3Res, Commit3Args, Commit3Res, Create3Args, CreateHow3,
+    DirOpArgs3, Fsinfo3Res, Fsstat3Res, Getattr3Res, Link3Args, Link3Res, Lookup3Res, Made3Res,
+    Mkdir3Args, Mknod3Args, MknodData3, NfsFh3, Pathconf3Res, Read3Args, Read3Res, Readdir3Args,
+    Readdir3Res, Readdirplus3Args, Readdirplus3Res, Readlink3Res, Rename3Args, Rename3Res, Sattr3,
+    SetTime3, Setattr3Args, StableHow, Symlink3Args, SymlinkData3, Write3Args, Write3Res,
+};
+use steadfast_wire::nfsacl::{Getacl3Res, Setacl3Res};
+use steadfast_wire::{mount, rpcbind};
+use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 const NFSACL: u32 = 100_227;
+const RPCBIND: u32 = 100_000;
 
 const OK: u32 = 0;
 const ACCES: u32 = 13;
@@ -53,7 +64,9 @@ impl Client {
             other => panic!("{other:?}"),
         };
         assert_eq!(bytes[8..24], [0; 16], "not accepted, or no success");
-        bytes[24..].to_vec()
+        let results = bytes[24..].to_vec();
+        assert!(is_of_wire((program, version, procedure), &results), "{results:?}");
+        results
     }
 
     fn status(&mut self, procedure: (u32, u32, u32), arguments: &[u8]) -> u32 {
@@ -73,6 +86,50 @@ impl Client {
         assert_eq!((r.u32().unwrap(), r.bool().unwrap()), (OK, true));
         r.opaque(64).unwrap().to_vec()
     }
+}
+
+/// Whether bytes are a message of this type, and nothing else.
+fn is<'a, T: Decode<'a> + Encode>(bytes: &'a [u8]) -> bool {
+    let mut r = Reader::new(bytes);
+    T::decode(&mut r).is_ok_and(|message| xdr(&message) == bytes) && r.is_empty()
+}
+
+/// Whether results are what `wire` has for a procedure.
+fn is_of_wire(procedure: (u32, u32, u32), results: &[u8]) -> bool {
+    match procedure {
+        (NFS, 3, 1) => is::<Getattr3Res>(results),
+        (NFS, 3, 2 | 12 | 13) => is::<Changed3Res>(results),
+        (NFS, 3, 3) => is::<Lookup3Res<'_>>(results),
+        (NFS, 3, 4) => is::<Access3Res>(results),
+        (NFS, 3, 5) => is::<Readlink3Res<'_>>(results),
+        (NFS, 3, 6) => is::<Read3Res<'_>>(results),
+        (NFS, 3, 7) => is::<Write3Res>(results),
+        (NFS, 3, 8..=11) => is::<Made3Res<'_>>(results),
+        (NFS, 3, 14) => is::<Rename3Res>(results),
+        (NFS, 3, 15) => is::<Link3Res>(results),
+        (NFS, 3, 16) => is::<Readdir3Res<'_>>(results),
+        (NFS, 3, 17) => is::<Readdirplus3Res<'_>>(results),
+        (NFS, 3, 18) => is::<Fsstat3Res>(results),
+        (NFS, 3, 19) => is::<Fsinfo3Res>(results),
+        (NFS, 3, 20) => is::<Pathconf3Res>(results),
+        (NFS, 3, 21) => is::<Commit3Res>(results),
+        (NFSACL, 3, 1) => is::<Getacl3Res>(results),
+        (NFSACL, 3, 2) => is::<Setacl3Res>(results),
+        (MOUNT, 1 | 2, 1) => is::<mount::FhStatus>(results),
+        (MOUNT, 3, 1) => is::<mount::MountRes3<'_>>(results),
+        (MOUNT, _, 2) => is::<mount::MountList<'_>>(results),
+        (MOUNT, _, 5) => is::<mount::Exports<'_>>(results),
+        (RPCBIND, 2, 4) => is::<rpcbind::MappingList>(results),
+        (RPCBIND, 3 | 4, 4) => is::<rpcbind::BindingList<'_>>(results),
+        (RPCBIND, 4, 11) => is::<rpcbind::AddressList<'_>>(results),
+        _ => panic!("no type for {procedure:?}"),
+    }
+}
+
+fn xdr(message: &impl Encode) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut Writer::new(&mut bytes));
+    bytes
 }
 
 fn words(words: &[u32]) -> Vec<u8> {
@@ -191,4 +248,72 @@ fn acls_are_set_or_refused() {
         let arguments = [opaque(object), words(&[mask]), access, default].concat();
         assert_eq!(client.status((NFSACL, 3, 2), &arguments), expected, "{what}");
     }
+}
+
+/// All procedures of NFSv3, done and refused.
+#[test]
+fn results_of_nfs3_are_those_of_wire() {
+    let mut client = Client::new();
+    let root = client.root();
+    let dir = NfsFh3(&root);
+    let place = |name: &'static [u8]| DirOpArgs3 { dir, name };
+    let (atime, mtime) = (SetTime3::DontChange, SetTime3::SetToServerTime);
+    let set = Sattr3 { mode: Some(0o600), uid: None, gid: None, size: None, atime, mtime };
+    let create = |name| Create3Args { where_: place(name), how: CreateHow3::Unchecked(set) };
+    let file = client.made(8, &xdr(&create(b"file")));
+    let file = NfsFh3(&file);
+    let symlink = SymlinkData3 { symlink_attributes: set, symlink_data: b"file" };
+    let link = client.made(10, &xdr(&Symlink3Args { where_: place(b"link"), symlink }));
+    let (stable, data) = (StableHow::Unstable, b"data");
+    let (cookie, cookieverf, dircount, maxcount) = (0, [0; 8], 4096, 4096);
+    let calls = [
+        (1, xdr(&dir)),
+        (2, xdr(&Setattr3Args { object: file, new_attributes: set, guard: None })),
+        (3, xdr(&place(b"file"))),
+        (4, xdr(&Access3Args { object: file, access: 0x3f })),
+        (5, xdr(&NfsFh3(&link))),
+        (7, xdr(&Write3Args { file, offset: 0, count: 4, stable, data })),
+        (6, xdr(&Read3Args { file, offset: 1, count: 9 })),
+        (21, xdr(&Commit3Args { file, offset: 0, count: 0 })),
+        (8, xdr(&create(b"other"))),
+        (9, xdr(&Mkdir3Args { where_: place(b"dir"), attributes: set })),
+        (10, xdr(&Symlink3Args { where_: place(b"second"), symlink })),
+        (11, xdr(&Mknod3Args { where_: place(b"fifo"), what: MknodData3::Fifo(set) })),
+        (14, xdr(&Rename3Args { from: place(b"other"), to: place(b"renamed") })),
+        (15, xdr(&Link3Args { file, link: place(b"name") })),
+        (16, xdr(&Readdir3Args { dir, cookie, cookieverf, count: maxcount })),
+        (17, xdr(&Readdirplus3Args { dir, cookie, cookieverf, dircount, maxcount })),
+        (12, xdr(&place(b"renamed"))),
+        (13, xdr(&place(b"dir"))),
+        (18, xdr(&dir)),
+        (19, xdr(&dir)),
+        (20, xdr(&dir)),
+    ];
+    for (procedure, arguments) in &calls {
+        assert_eq!(client.status((NFS, 3, *procedure), arguments), OK, "{procedure}");
+    }
+    // A handle that is none.
+    for (procedure, mut arguments) in calls {
+        arguments[8] ^= 0x55;
+        assert_ne!(client.status((NFS, 3, procedure), &arguments), OK, "{procedure}");
+    }
+}
+
+#[test]
+fn lists_of_mount_and_rpcbind_are_those_of_wire() {
+    let mut client = Client::new();
+    client.root();
+    for version in [1, 3] {
+        for procedure in [2, 5] {
+            assert_ne!(client.call((MOUNT, version, procedure), &[]), words(&[0]));
+        }
+    }
+    assert_eq!(client.status((MOUNT, 1, 1), &opaque(b"/none")), 2);
+    assert_eq!(client.status((MOUNT, 3, 1), &opaque(b"/none")), 2);
+    for version in [2, 3, 4] {
+        assert_ne!(client.call((RPCBIND, version, 4), &[]), words(&[0]));
+    }
+    let (prog, vers) = (NFS, 3);
+    let wanted = rpcbind::Binding { prog, vers, netid: b"", addr: b"", owner: b"" };
+    assert_ne!(client.call((RPCBIND, 4, 11), &xdr(&wanted)), words(&[0]));
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_client::{
-    ClientError, Identity, Procedure, Reply, RpcConnection, RpcTransport, append_call,
+    ClientError, Identity, Procedure, Reply, RpcConnection, RpcTransport, append_record,
 };
 
 use crate::counters::{Counters, index_of};
@@ -306,12 +306,7 @@ impl Caller {
         let link = &self.link;
         let xid = link.next_xid.fetch_add(1, Ordering::Relaxed);
         let mut record = Vec::with_capacity(arguments.len() + 256);
-        record.extend_from_slice(&[0; 4]);
-        append_call(&mut record, xid, procedure, identity, arguments);
-        let bytes = (record.len() - 4) as u32 | 0x8000_0000;
-        if let Some(mark) = record.first_chunk_mut::<4>() {
-            *mark = bytes.to_be_bytes();
-        }
+        append_record(&mut record, xid, procedure, identity, arguments);
         let slot = Arc::new(Slot::default());
         let index = link.next.fetch_add(1, Ordering::Relaxed) % link.connections.len();
         let connection = link.connections.get(index).ok_or(ClientError::Closed)?;

@@ -47,9 +47,9 @@ proptest! {
         let Ok(Credentials::Sys(identity)) = decode(AUTH_SYS, &body) else {
             return Err(TestCaseError::fail("refused"));
         };
-        prop_assert_eq!(identity.machine, &machine[..]);
+        prop_assert_eq!(identity.machinename, &machine[..]);
         prop_assert_eq!((identity.uid, identity.gid), (uid, gid));
-        prop_assert_eq!(identity.gids(), &gids[..]);
+        prop_assert_eq!(&identity.gids[..], &gids[..]);
         for cut in 0..body.len() {
             prop_assert_eq!(decode(AUTH_SYS, &body[..cut]), Err(AuthStat::BadCred));
         }
@@ -64,8 +64,8 @@ proptest! {
             Ok(Credentials::None) => prop_assert_eq!(flavor, AUTH_NONE),
             Ok(Credentials::Sys(identity)) => {
                 prop_assert_eq!(flavor, AUTH_SYS);
-                prop_assert!(identity.gids().len() <= 16);
-                prop_assert!(identity.machine.len() <= 255);
+                prop_assert!(identity.gids.len() <= 16);
+                prop_assert!(identity.machinename.len() <= 255);
             }
             Err(AuthStat::BadCred) => prop_assert_eq!(flavor, AUTH_SYS),
             Err(why) => {

@@ -1,4 +1,5 @@
-//! Splits a TCP stream into RPC records (RFC 5531 §11).
+//! Receives the RPC records of a TCP stream (RFC 5531 §11). Where they begin and end says
+//! [`steadfast_rpc::record`]; this module has the memory.
 //!
 //! Records that lie whole in the receive buffer stay there and are told as ranges. Only what
 //! begins in one receive and ends in another, or comes in several fragments, is gathered in the
@@ -8,22 +9,14 @@
 
 use std::ops::Range;
 
-/// Bit of a record mark that says: the record's last fragment.
-const LAST_FRAGMENT: u32 = 0x8000_0000;
+pub(crate) use steadfast_rpc::record::TooLarge as FramingError;
+use steadfast_rpc::record::{MARK_BYTES, Splitter, Step};
 
 /// Room offered to a record that has only begun, in bytes; afterwards, room grows with what came.
 const STASH_FIRST_BYTES: usize = 4096;
 
 /// Records smaller than this get no used stash, which may be much larger.
 const SPARE_FROM_BYTES: usize = 64 << 10;
-
-/// Why a stream cannot be split any further: the connection must be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FramingError {
-    /// More than a record may have.
-    #[error("announced a record of {announced_bytes} bytes; at most {max_bytes} are taken")]
-    TooLarge { announced_bytes: u64, max_bytes: usize },
-}
 
 /// Where a record of a batch is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,19 +88,14 @@ impl Records {
 /// A connection's receiving state between two receives.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
-    mark: [u8; 4],
-    mark_bytes: usize,
-    /// A record has begun and its last byte has not come.
-    is_inside: bool,
-    fragment_left: usize,
-    is_last: bool,
+    splitter: Splitter,
     stash: Stash,
 }
 
 impl Framing {
     /// Whether part of a record has come and the rest has not.
     pub(crate) fn is_partial(&self) -> bool {
-        self.is_inside || self.mark_bytes > 0
+        self.splitter.is_partial()
     }
 
     /// Memory held for a partial record, in bytes.
@@ -118,22 +106,23 @@ impl Framing {
     /// Where the next bytes of a record that has begun may be received directly; empty when
     /// none has. At most what is left of the fragment, and not much more than came already.
     pub(crate) fn direct_room(&mut self, spare: &mut Vec<Stash>) -> &mut [u8] {
-        if self.fragment_left == 0 {
+        let left = self.splitter.fragment_left();
+        if left == 0 {
             return &mut [];
         }
-        self.begin_stash(spare);
+        self.begin_stash(left, spare);
         let there_already = self.stash.bytes.len() - self.stash.filled;
         let room = STASH_FIRST_BYTES.max(self.stash.filled * 3).max(there_already);
-        let room = room.min(self.fragment_left);
+        let room = room.min(left);
         self.stash.make_room(room);
         let end = self.stash.filled + room;
         self.stash.bytes.get_mut(self.stash.filled..end).unwrap_or(&mut [])
     }
 
-    /// Takes a used stash for a large record that begins.
-    fn begin_stash(&mut self, spare: &mut Vec<Stash>) {
+    /// Takes a used stash for a large record that begins: so much of the fragment is to be stashed.
+    fn begin_stash(&mut self, left: usize, spare: &mut Vec<Stash>) {
         if self.stash.bytes.is_empty()
-            && self.fragment_left >= SPARE_FROM_BYTES
+            && left >= SPARE_FROM_BYTES
             && let Some(stash) = spare.pop()
         {
             self.stash = stash;
@@ -142,10 +131,12 @@ impl Framing {
 
     /// Takes note of `count` bytes received into [`Framing::direct_room`].
     pub(crate) fn advance(&mut self, count: usize, records: &mut Records) {
-        let count = count.min(self.fragment_left);
+        let count = count.min(self.splitter.fragment_left());
         self.stash.filled += count;
-        self.fragment_left -= count;
-        self.end_if_complete(records);
+        self.splitter.advance(count);
+        if self.splitter.take_end() {
+            records.push_joined(std::mem::take(&mut self.stash));
+        }
     }
 
     /// Splits what was received into `buffer`.
@@ -159,72 +150,22 @@ impl Framing {
         records: &mut Records,
         spare: &mut Vec<Stash>,
     ) -> Result<(), FramingError> {
-        let mut at = 0;
+        let mut rest = buffer;
         loop {
-            let rest = buffer.get(at..).unwrap_or(&[]);
-            if rest.is_empty() {
-                return Ok(());
-            }
-            if self.fragment_left > 0 {
-                self.begin_stash(spare);
-                let (data, _) = rest.split_at(rest.len().min(self.fragment_left));
-                self.stash.append(data);
-                self.fragment_left -= data.len();
-                at += data.len();
-                self.end_if_complete(records);
+            if let Some((record, behind)) = self.splitter.whole(rest, record_bytes_max) {
+                let start = buffer.len() - rest.len() + MARK_BYTES;
+                records.places.push(RecordPlace::Buffer(start..start + record.len()));
+                rest = behind;
                 continue;
             }
-            // The common case: a whole record in one fragment.
-            if !self.is_partial()
-                && let Some((mark, body)) = rest.split_first_chunk()
-            {
-                let mark = u32::from_be_bytes(*mark);
-                let length = (mark & !LAST_FRAGMENT) as usize;
-                if mark & LAST_FRAGMENT != 0
-                    && (1..=body.len().min(record_bytes_max)).contains(&length)
-                {
-                    records.places.push(RecordPlace::Buffer(at + 4..at + 4 + length));
-                    at += 4 + length;
-                    continue;
+            match self.splitter.step(&mut rest, record_bytes_max)? {
+                Step::Piece(data) => {
+                    self.begin_stash(self.splitter.fragment_left() + data.len(), spare);
+                    self.stash.append(data);
                 }
+                Step::End => records.push_joined(std::mem::take(&mut self.stash)),
+                Step::Starved => return Ok(()),
             }
-            for byte in rest.iter().take(4 - self.mark_bytes) {
-                if let Some(place) = self.mark.get_mut(self.mark_bytes) {
-                    *place = *byte;
-                }
-                self.mark_bytes += 1;
-                at += 1;
-            }
-            if self.mark_bytes == 4 {
-                self.begin_fragment(record_bytes_max)?;
-                self.end_if_complete(records);
-            }
-        }
-    }
-
-    fn begin_fragment(&mut self, record_bytes_max: usize) -> Result<(), FramingError> {
-        let mark = u32::from_be_bytes(self.mark);
-        let length = (mark & !LAST_FRAGMENT) as usize;
-        self.mark_bytes = 0;
-        self.is_last = mark & LAST_FRAGMENT != 0;
-        // A fragment may be empty (RFC 5531 §11: "0 to (2**31) - 1 bytes"), the last and the only
-        // one too. It costs no memory, and no more time than its four bytes.
-        let announced = self.stash.filled + length;
-        if announced > record_bytes_max {
-            return Err(FramingError::TooLarge {
-                announced_bytes: announced as u64,
-                max_bytes: record_bytes_max,
-            });
-        }
-        self.is_inside = true;
-        self.fragment_left = length;
-        Ok(())
-    }
-
-    fn end_if_complete(&mut self, records: &mut Records) {
-        if self.is_inside && self.fragment_left == 0 && self.is_last {
-            self.is_inside = false;
-            records.push_joined(std::mem::take(&mut self.stash));
         }
     }
 }
@@ -234,10 +175,8 @@ mod tests {
     use super::*;
 
     fn record(payload: &[u8], is_last: bool) -> Vec<u8> {
-        let mut bytes =
-            (payload.len() as u32 | if is_last { LAST_FRAGMENT } else { 0 }).to_be_bytes().to_vec();
-        bytes.extend_from_slice(payload);
-        bytes
+        let mark = if is_last { 0x8000_0000 } else { 0 } | payload.len() as u32;
+        [&mark.to_be_bytes()[..], payload].concat()
     }
 
     fn payloads(buffer: &[u8], records: &Records) -> Vec<Vec<u8>> {
@@ -307,14 +246,14 @@ mod tests {
         let error = Framing::default()
             .split(&[0xff; 8], max_bytes, &mut records, &mut Vec::new())
             .unwrap_err();
-        assert_eq!(error, FramingError::TooLarge { announced_bytes: 0x7fff_ffff, max_bytes });
+        assert_eq!(error, FramingError { announced_bytes: 0x7fff_ffff, max_bytes });
         // A chain of small fragments has the same bound.
         let mut framing = Framing::default();
         let chain = record(&[0; 60], false);
         framing.split(&chain, 100, &mut records, &mut Vec::new()).unwrap();
         assert!(matches!(
             framing.split(&chain, 100, &mut records, &mut Vec::new()),
-            Err(FramingError::TooLarge { announced_bytes: 120, .. })
+            Err(FramingError { announced_bytes: 120, .. })
         ));
     }
 

@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use steadfast_engine::ReplyBuffer;
+use steadfast_rpc::record::Mark;
 use steadfast_sys::{file, net};
 use steadfast_vfs::FileRange;
 
@@ -140,10 +141,7 @@ impl SendQueue {
 
     /// Appends one reply as a record of one fragment; what was in `reply` is taken.
     pub(crate) fn push_record(&mut self, reply: &mut ReplyBuffer, spare: &mut SpareBuffers) {
-        let length = reply.length();
-        // A reply of 2 GiB would be our own bug; its mark could not be written.
-        assert!(length < 1 << 31, "a reply of {length} bytes");
-        self.push_bytes(&(0x8000_0000 | length as u32).to_be_bytes(), spare);
+        self.push_bytes(&Mark::whole(reply.length()).to_bytes(), spare);
         if reply.files.is_empty() {
             if reply.bytes.len() <= COPY_BYTES_MAX {
                 self.push_bytes(&reply.bytes, spare);

@@ -4,38 +4,23 @@
 //! owner that rpcbind notes is `superuser` when the call comes from a port below 1024, which is
 //! asked for first; others may only change what they have set themselves.
 
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
-use steadfast_client::rpcbind::RPCBIND;
-use steadfast_client::{Identity, NFS3, Procedure, ReplyBody, append_call, parse_reply};
+pub(crate) use steadfast_client::rpcbind::PORT as RPCBIND_PORT;
+use steadfast_client::rpcbind::{
+    self, Binding, Mapping, PROTOCOL_TCP as TCP, PROTOCOL_UDP as UDP, Registration, universal,
+};
+use steadfast_client::{ClientError, NFS3, RpcConnection};
 use steadfast_engine::{OptionalVersions, ServedVersion, to_register};
-use steadfast_xdr::{Reader, Writer, XdrError};
 
-/// The port of rpcbind.
-pub(crate) const RPCBIND_PORT: u16 = 111;
 /// A local rpcbind that takes longer is as good as none.
 const TIMEOUT: Duration = Duration::from_secs(2);
-const LAST_FRAGMENT: u32 = 0x8000_0000;
-/// Room for all that a busy host has registered.
-const REPLY_BYTES_MAX: usize = 256 << 10;
-/// Longest netid, universal address and owner.
-const STRING_BYTES_MAX: usize = 1024;
 /// The lock manager, and the monitor that tells it of restarts.
 const NLM: (u32, u32) = (100_021, 4);
 const NSM: (u32, u32) = (100_024, 1);
-const TCP: u32 = 6;
-const UDP: u32 = 17;
-/// Procedures, with the same numbers in all versions; GETPORT is version 2's.
-const NULL: u32 = 0;
-const SET: u32 = 1;
-const UNSET: u32 = 2;
-const GETPORT: u32 = 3;
-const DUMP: u32 = 4;
-/// Source ports to try for being the superuser, downwards.
-const PRIVILEGED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
+/// Whom rpcbind notes as the owner if the call comes from a reserved port.
+const OWNER: &[u8] = b"superuser";
 
 /// What was found on port 111.
 #[derive(Debug)]
@@ -51,8 +36,7 @@ pub(crate) enum Found {
 /// A connection to the local rpcbind.
 #[derive(Debug)]
 pub(crate) struct Rpcbind {
-    stream: TcpStream,
-    xid: u32,
+    connection: RpcConnection,
 }
 
 /// Looks who answers on port 111.
@@ -62,8 +46,8 @@ pub(crate) fn find() -> Found {
 
 fn find_at(address: SocketAddr) -> Found {
     match Rpcbind::connect(address) {
-        Ok(mut rpcbind) => match rpcbind.number(2, NULL, &[]) {
-            Ok(_) => Found::Running(rpcbind),
+        Ok(mut rpcbind) => match rpcbind::null(&mut rpcbind.connection) {
+            Ok(()) => Found::Running(rpcbind),
             Err(error) => {
                 Found::Unusable(format!("what listens on port 111 is no rpcbind: {error}"))
             }
@@ -93,7 +77,7 @@ enum CallError {
     /// The procedure is not served, or not for us: another version of it may be.
     Refused(String),
     /// The connection is of no use any more.
-    Lost(io::Error),
+    Lost(ClientError),
 }
 
 impl std::fmt::Display for CallError {
@@ -105,27 +89,22 @@ impl std::fmt::Display for CallError {
     }
 }
 
-impl From<io::Error> for CallError {
-    fn from(error: io::Error) -> Self {
-        Self::Lost(error)
+impl From<ClientError> for CallError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Accepted(why) => Self::Refused(why.to_string()),
+            ClientError::Denied(why) => Self::Refused(why.to_string()),
+            error => Self::Lost(error),
+        }
     }
 }
 
 /// Of an UNSET: what rpcbind does not forget was never registered, or is not ours to remove.
-fn unless_lost(unset: Result<u32, CallError>) -> Result<(), CallError> {
-    match unset {
+fn unless_lost(unset: Result<bool, ClientError>) -> Result<(), CallError> {
+    match unset.map_err(CallError::from) {
         Err(lost @ CallError::Lost(_)) => Err(lost),
         _ => Ok(()),
     }
-}
-
-/// An entry of what rpcbind knows: of our programs, whoever registered it.
-#[derive(Debug, PartialEq, Eq)]
-struct Registration {
-    program: u32,
-    version: u32,
-    netid: Vec<u8>,
-    port: u16,
 }
 
 /// A transport with the address it is served at.
@@ -166,35 +145,18 @@ pub(crate) fn netids(listen: &[SocketAddr], udp: bool) -> Vec<Netid> {
     netids
 }
 
-/// RFC 5665 §5.2.3
-fn universal_address(address: SocketAddr) -> String {
-    format!("{}.{}.{}", address.ip(), address.port() >> 8, address.port() & 0xff)
+fn mapping(prog: u32, vers: u32, prot: u32, port: u16) -> Mapping {
+    Mapping { prog, vers, prot, port: port.into() }
+}
+
+fn binding<'a>(prog: u32, vers: u32, netid: &'a str, addr: &'a str) -> Binding<'a> {
+    let (netid, addr) = (netid.as_bytes(), addr.as_bytes());
+    Binding { prog, vers, netid, addr, owner: OWNER }
 }
 
 impl Rpcbind {
-    fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = PRIVILEGED_PORTS
-            .rev()
-            .map_while(|port| match connect_from(port, address) {
-                // Taken, as a source or for this destination: the next one.
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable
-                    ) =>
-                {
-                    Some(None)
-                }
-                Ok(stream) => Some(Some(stream)),
-                Err(_) => None,
-            })
-            .flatten()
-            .next()
-            .map_or_else(|| TcpStream::connect_timeout(&address, TIMEOUT), Ok)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, xid: std::process::id() })
+    fn connect(address: SocketAddr) -> Result<Self, ClientError> {
+        Ok(Self { connection: RpcConnection::connect(address, TIMEOUT)? })
     }
 
     /// Registers all programs, or none. An NFS server that still runs keeps what it has; what an
@@ -270,19 +232,18 @@ impl Rpcbind {
         (program, version): (u32, u32),
         ours: u16,
     ) -> Result<Option<u16>, CallError> {
-        let port = self.number(2, GETPORT, &mapping(program, version, TCP, 0))?;
-        let port = u16::try_from(port)
-            .map_err(|_| CallError::Refused("the reply has a port above 65535".to_owned()))?;
-        Ok(Some(port).filter(|port| *port != 0 && *port != ours && is_served(*port)))
+        let port = rpcbind::port(&mut self.connection, program, version, false)?;
+        Ok(port.filter(|port| *port != ours && is_served(*port)))
     }
 
     fn unset(&mut self, program: u32, version: u32, netid: Netid) -> Result<(), CallError> {
-        let arguments = binding(program, version, netid.name, "");
-        match (self.number(4, UNSET, &arguments), netid.protocol()) {
-            (Err(CallError::Refused(_)), Some(protocol)) => {
+        let unset =
+            rpcbind::unset(&mut self.connection, &binding(program, version, netid.name, ""));
+        match (unset, netid.protocol()) {
+            (Err(ClientError::Accepted(_) | ClientError::Denied(_)), Some(protocol)) => {
                 self.unset2(program, version, protocol, netid.address.port())
             }
-            (result, _) => unless_lost(result),
+            (unset, _) => unless_lost(unset),
         }
     }
 
@@ -294,21 +255,23 @@ impl Rpcbind {
         protocol: u32,
         port: u16,
     ) -> Result<(), CallError> {
-        unless_lost(self.number(2, UNSET, &mapping(program, version, protocol, port)))
+        let mapping = mapping(program, version, protocol, port);
+        unless_lost(rpcbind::unset2(&mut self.connection, &mapping))
     }
 
     /// Version 2 knows IPv4 only; what it does not know is not needed.
     fn set_one(&mut self, program: u32, version: u32, netid: Netid) -> Result<bool, CallError> {
-        let address = universal_address(netid.address);
-        match self.number(4, SET, &binding(program, version, netid.name, &address)) {
-            Err(CallError::Refused(_)) => {}
-            result => return Ok(result? != 0),
+        let address = universal(netid.address.ip(), netid.address.port());
+        let binding = binding(program, version, netid.name, &address);
+        match rpcbind::set(&mut self.connection, &binding) {
+            Err(ClientError::Accepted(_) | ClientError::Denied(_)) => {}
+            result => return Ok(result?),
         }
         let Some(protocol) = netid.protocol() else {
             return Ok(true);
         };
-        let arguments = mapping(program, version, protocol, netid.address.port());
-        Ok(self.number(2, SET, &arguments)? != 0)
+        let mapping = mapping(program, version, protocol, netid.address.port());
+        Ok(rpcbind::set2(&mut self.connection, &mapping)?)
     }
 
     /// Removes what is registered for these netids at our ports.
@@ -318,8 +281,10 @@ impl Rpcbind {
                 netid.name.as_bytes() == known.netid && netid.address.port() == known.port
             })
         };
-        let known = match self.call(4, DUMP, &[], bindings) {
-            Err(CallError::Refused(_)) => return self.withdraw2(is_ours),
+        let known = match rpcbind::dump(&mut self.connection) {
+            Err(ClientError::Accepted(_) | ClientError::Denied(_)) => {
+                return self.withdraw2(is_ours);
+            }
             known => known?,
         };
         let served = to_register(OptionalVersions::ALL);
@@ -328,8 +293,8 @@ impl Rpcbind {
         };
         for known in known.iter().filter(is_a_program).filter(|known| is_ours(known)) {
             let netid = std::str::from_utf8(&known.netid).unwrap_or_default();
-            let arguments = binding(known.program, known.version, netid, "");
-            unless_lost(self.number(4, UNSET, &arguments))?;
+            let binding = binding(known.program, known.version, netid, "");
+            unless_lost(rpcbind::unset(&mut self.connection, &binding))?;
         }
         Ok(())
     }
@@ -337,7 +302,7 @@ impl Rpcbind {
     /// As [`Rpcbind::withdraw`]. Where another server has one protocol of a program's version, it
     /// keeps both.
     fn withdraw2(&mut self, is_ours: impl Fn(&Registration) -> bool) -> Result<(), CallError> {
-        let known = self.call(2, DUMP, &[], mappings)?;
+        let known = rpcbind::dump2(&mut self.connection)?;
         for ServedVersion { program, version, .. } in to_register(OptionalVersions::ALL) {
             let of_program =
                 |known: &&Registration| (known.program, known.version) == (program, version);
@@ -350,72 +315,6 @@ impl Rpcbind {
         }
         Ok(())
     }
-
-    /// Calls a procedure whose result is a number, a boolean, or nothing (which counts as 1).
-    fn number(&mut self, version: u32, number: u32, arguments: &[u8]) -> Result<u32, CallError> {
-        self.call(version, number, arguments, |r| if r.is_empty() { Ok(1) } else { r.u32() })
-    }
-
-    fn call<T>(
-        &mut self,
-        version: u32,
-        number: u32,
-        arguments: &[u8],
-        results: impl FnOnce(&mut Reader<'_>) -> Result<T, XdrError>,
-    ) -> Result<T, CallError> {
-        self.xid = self.xid.wrapping_add(1);
-        let procedure = Procedure { program: RPCBIND, version, number, name: "rpcbind" };
-        let mut record = vec![0; 4];
-        append_call(&mut record, self.xid, procedure, &Identity::None, arguments);
-        let mark = LAST_FRAGMENT | (record.len() - 4) as u32;
-        record.splice(..4, mark.to_be_bytes());
-        self.stream.write_all(&record)?;
-        let reply = self.record()?;
-        let damaged = |_| io::Error::new(io::ErrorKind::InvalidData, "the reply is no RPC reply");
-        let (xid, body) = parse_reply(&reply).map_err(damaged)?;
-        if xid != self.xid {
-            return Err(io::Error::other("the reply is to another call").into());
-        }
-        match body {
-            ReplyBody::Success { results_at } => {
-                let mut reader = Reader::new(reply.get(results_at..).unwrap_or(&[]));
-                Ok(results(&mut reader).map_err(damaged)?)
-            }
-            ReplyBody::Accepted(error) => Err(CallError::Refused(error.to_string())),
-            ReplyBody::Denied(error) => Err(CallError::Refused(error.to_string())),
-        }
-    }
-
-    fn record(&mut self) -> io::Result<Vec<u8>> {
-        let mut record = Vec::new();
-        loop {
-            let mut mark = [0; 4];
-            self.stream.read_exact(&mut mark)?;
-            let mark = u32::from_be_bytes(mark);
-            let length = (mark & !LAST_FRAGMENT) as usize;
-            if length > REPLY_BYTES_MAX - record.len() {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the reply is too long"));
-            }
-            let start = record.len();
-            record.resize(start + length, 0);
-            self.stream.read_exact(record.get_mut(start..).unwrap_or(&mut []))?;
-            if mark & LAST_FRAGMENT != 0 {
-                return Ok(record);
-            }
-            // Fragments without bytes would let a peer keep us here.
-            if length == 0 {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "an empty fragment"));
-            }
-        }
-    }
-}
-
-fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    let source: IpAddr = Ipv4Addr::LOCALHOST.into();
-    socket.bind(&SocketAddr::new(source, port).into())?;
-    socket.connect_timeout(&address.into(), TIMEOUT)?;
-    Ok(socket.into())
 }
 
 /// Whether somebody accepts connections at this port.
@@ -424,75 +323,17 @@ fn is_served(port: u16) -> bool {
     TcpStream::connect_timeout(&address, TIMEOUT).is_ok()
 }
 
-/// The results of DUMP of version 4 (RFC 1833 §2.1).
-fn bindings(r: &mut Reader<'_>) -> Result<Vec<Registration>, XdrError> {
-    let mut known = Vec::new();
-    while r.bool()? {
-        let (program, version) = (r.u32()?, r.u32()?);
-        let netid = r.opaque(STRING_BYTES_MAX)?.to_vec();
-        let port = port_of(r.opaque(STRING_BYTES_MAX)?);
-        r.opaque(STRING_BYTES_MAX)?;
-        known.extend(port.map(|port| Registration { program, version, netid, port }));
-    }
-    Ok(known)
-}
-
-/// The results of DUMP of version 2 (RFC 1833 §3.1).
-fn mappings(r: &mut Reader<'_>) -> Result<Vec<Registration>, XdrError> {
-    let mut known = Vec::new();
-    while r.bool()? {
-        let (program, version) = (r.u32()?, r.u32()?);
-        let netid = match r.u32()? {
-            TCP => b"tcp".to_vec(),
-            UDP => b"udp".to_vec(),
-            _ => Vec::new(),
-        };
-        let port = u16::try_from(r.u32()?).unwrap_or(0);
-        known.push(Registration { program, version, netid, port });
-    }
-    Ok(known)
-}
-
-/// The port of a universal address (RFC 5665 §5.2.3).
-fn port_of(universal_address: &[u8]) -> Option<u16> {
-    let text = std::str::from_utf8(universal_address).ok()?;
-    let (text, low) = text.rsplit_once('.')?;
-    let (_, high) = text.rsplit_once('.')?;
-    Some(u16::from_be_bytes([high.parse().ok()?, low.parse().ok()?]))
-}
-
-/// `mapping` (RFC 1833 §3.1).
-fn mapping(program: u32, version: u32, protocol: u32, port: u16) -> Vec<u8> {
-    let mut arguments = Vec::new();
-    let mut w = Writer::new(&mut arguments);
-    for word in [program, version, protocol, u32::from(port)] {
-        w.u32(word);
-    }
-    arguments
-}
-
-/// `rpcb` (RFC 1833 §2.1).
-fn binding(program: u32, version: u32, netid: &str, address: &str) -> Vec<u8> {
-    let mut arguments = Vec::new();
-    let mut w = Writer::new(&mut arguments);
-    w.u32(program);
-    w.u32(version);
-    w.opaque(netid.as_bytes());
-    w.opaque(address.as_bytes());
-    w.opaque(b"superuser");
-    arguments
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
+    use steadfast_wire::List;
+    use steadfast_xdr::{Encode, Reader, Writer};
+
     use super::*;
 
-    #[test]
-    fn universal_addresses_have_the_port_in_two_parts() {
-        let of = |text: &str| universal_address(text.parse().expect("an address"));
-        assert_eq!(of("0.0.0.0:2049"), "0.0.0.0.8.1");
-        assert_eq!(of("[::]:2049"), "::.8.1");
-    }
+    /// Set in the mark of a record's last fragment.
+    const LAST_FRAGMENT: u32 = 0x8000_0000;
 
     #[test]
     fn each_netid_is_registered_once() {
@@ -502,15 +343,6 @@ mod tests {
         assert_eq!(names(true), ["tcp", "udp", "tcp6", "udp6"]);
         assert_eq!(names(false), ["tcp", "tcp6"]);
         assert_eq!(netids(&listen, false)[0].address, listen[0]);
-    }
-
-    #[test]
-    fn ports_of_universal_addresses_are_read() {
-        assert_eq!(port_of(b"0.0.0.0.8.1"), Some(2049));
-        assert_eq!(port_of(b"::.0.111"), Some(111));
-        for bad in [&b""[..], b"2049", b".1", b"0.0.0.0.256.1", b"/run/rpcbind.sock", b"\xff.8.1"] {
-            assert_eq!(port_of(bad), None);
-        }
     }
 
     /// A call that the stand-in got.
@@ -701,17 +533,11 @@ mod tests {
 
     /// The results of DUMP of version 4.
     fn dump4(entries: &[(u32, u32, &str, &str)]) -> Answer {
+        let entries = entries
+            .iter()
+            .map(|(prog, vers, netid, address)| binding(*prog, *vers, netid, address));
         let mut bytes = Vec::new();
-        let mut w = Writer::new(&mut bytes);
-        for (program, version, netid, address) in entries {
-            w.bool(true);
-            w.u32(*program);
-            w.u32(*version);
-            w.opaque(netid.as_bytes());
-            w.opaque(address.as_bytes());
-            w.opaque(b"superuser");
-        }
-        w.bool(false);
+        List(entries.collect()).encode(&mut Writer::new(&mut bytes));
         Answer::Results(bytes)
     }
 
@@ -738,19 +564,13 @@ mod tests {
     #[test]
     fn an_old_rpcbind_is_asked_in_version_2_to_forget() {
         let mut known = Vec::new();
-        let mut w = Writer::new(&mut known);
-        for (program, version, protocol, port) in [
-            (100_003, 3, TCP, 2049),
-            (100_005, 3, TCP, 2049),
+        let mappings = [
+            mapping(100_003, 3, TCP, 2049),
+            mapping(100_005, 3, TCP, 2049),
             // It would be forgotten with ours.
-            (100_005, 3, UDP, 20_048),
-        ] {
-            w.bool(true);
-            for word in [program, version, protocol, port] {
-                w.u32(word);
-            }
-        }
-        w.bool(false);
+            mapping(100_005, 3, UDP, 20_048),
+        ];
+        List(mappings.to_vec()).encode(&mut Writer::new(&mut known));
         let (address, thread) =
             stand_in([vec![Answer::Mismatch, Answer::Results(known)], vec![word(1); 10]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");

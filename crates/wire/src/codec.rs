@@ -1,6 +1,7 @@
 //! How message types are declared: one list of fields is the type, its reader and its writer, so
 //! that the two cannot drift apart.
 
+use smallvec::{Array, SmallVec};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 /// Data whose length has a bound.
@@ -46,6 +47,30 @@ impl<'a, T: Decode<'a> + Encode> Bounded<'a> for Vec<T> {
     }
 }
 
+/// A counted array that is short most of the time.
+impl<'a, A: Array<Item: Decode<'a> + Encode>> Bounded<'a> for SmallVec<A> {
+    #[inline]
+    fn decode_bounded(r: &mut Reader<'a>, max: usize) -> Result<Self, XdrError> {
+        let length = r.u32()?;
+        if length as usize > max {
+            return Err(XdrError::TooLong { length, max: u32::try_from(max).unwrap_or(u32::MAX) });
+        }
+        let mut elements = Self::new();
+        for _ in 0..length {
+            elements.push(Decode::decode(r)?);
+        }
+        Ok(elements)
+    }
+
+    #[inline]
+    fn encode_bounded(&self, w: &mut Writer<'_>) {
+        w.u32(self.len() as u32);
+        for element in self {
+            element.encode(w);
+        }
+    }
+}
+
 /// A linked list as XDR has it (RFC 4506 §4.19, "optional data"): each element after a `true`,
 /// the end a `false`. Bounded by the message it is read from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,11 +88,34 @@ impl<'a, T: Decode<'a>> Decode<'a> for List<T> {
 
 impl<T: Encode> Encode for List<T> {
     fn encode(&self, w: &mut Writer<'_>) {
+        let mut list = ListWriter::new(w);
         for element in &self.0 {
-            w.bool(true);
-            element.encode(w);
+            list.push(element);
         }
-        w.bool(false);
+        list.end();
+    }
+}
+
+/// Writes a [`List`] of elements that are made one by one.
+#[derive(Debug)]
+pub struct ListWriter<'w, 'b>(&'w mut Writer<'b>);
+
+impl<'w, 'b> ListWriter<'w, 'b> {
+    /// At the list's beginning.
+    pub fn new(w: &'w mut Writer<'b>) -> Self {
+        Self(w)
+    }
+
+    /// The next element.
+    #[inline]
+    pub fn push(&mut self, element: &impl Encode) {
+        self.0.bool(true);
+        element.encode(self.0);
+    }
+
+    /// No element follows. A list without this is none.
+    pub fn end(self) {
+        self.0.bool(false);
     }
 }
 

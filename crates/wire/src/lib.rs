@@ -6,8 +6,8 @@
 //! are checked while reading. What a field means to a server is not this crate's business: it
 //! must never know a file system, a share or a connection.
 //!
-//! Results have types where somebody reads them: all of NFSv4, none of NFSv2 and of NFSv3, which the client reads
-//! into types of its own. The server writes most results straight from its storage's attributes.
+//! Results have types where somebody reads them: all but those of NFSv2. The server writes most results of NFSv3 and
+//! NFSv4 straight from its storage's attributes.
 #![forbid(unsafe_code)]
 
 mod codec;
@@ -22,4 +22,4 @@ pub mod recovery;
 pub mod rpc;
 pub mod rpcbind;
 
-pub use codec::List;
+pub use codec::{List, ListWriter};

@@ -1,5 +1,6 @@
 //! The MOUNT protocol, versions 1 and 2 (RFC 1094 appendix A) and 3 (RFC 1813 appendix I).
 
+use smallvec::SmallVec;
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use crate::List;
@@ -62,7 +63,7 @@ structure! {
         /// The directory's handle.
         pub fhandle: NfsFh3<'a>,
         /// RPC authentication flavours that are served there.
-        pub auth_flavors: Vec<u32>; max FLAVOURS_MAX,
+        pub auth_flavors: SmallVec<[u32; 4]>; max FLAVOURS_MAX,
     }
 }
 

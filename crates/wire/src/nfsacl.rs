@@ -2,7 +2,7 @@
 //! speak.
 
 use crate::codec::structure;
-use crate::nfs3::NfsFh3;
+use crate::nfs3::{Fattr3, NfsFh3, Res3};
 
 /// Number of the program (RFC 5531 §8.2).
 pub const PROGRAM: u32 = 100_227;
@@ -66,3 +66,18 @@ structure! {
         pub acls: SecAttr,
     }
 }
+
+structure! {
+    /// What GETACL tells after `NFS3_OK`.
+    pub struct Getacl3Ok {
+        /// The object's attributes.
+        pub obj_attributes: Option<Fattr3>,
+        /// The lists and counts that were wanted.
+        pub acls: SecAttr,
+    }
+}
+
+/// Result of GETACL.
+pub type Getacl3Res = Res3<Getacl3Ok, Option<Fattr3>>;
+/// Result of SETACL.
+pub type Setacl3Res = Res3<Option<Fattr3>, Option<Fattr3>>;

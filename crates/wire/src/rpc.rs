@@ -1,5 +1,6 @@
 //! ONC RPC version 2 (RFC 5531): the heads of calls and replies.
 
+use smallvec::SmallVec;
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use crate::codec::{numbers, structure};
@@ -12,6 +13,12 @@ pub const AUTH_SYS: u32 = 1;
 pub const RPCSEC_GSS: u32 = 6;
 /// Longest body of credentials and verifiers in bytes (RFC 5531 §8.2).
 pub const AUTH_BYTES_MAX: usize = 400;
+/// Longest name of a machine in bytes, and most groups, of `AUTH_SYS` (RFC 5531 appendix A).
+pub const MACHINE_BYTES_MAX: usize = 255;
+/// See [`MACHINE_BYTES_MAX`].
+pub const GROUPS_MAX: usize = 16;
+/// The version of RPC that there is.
+pub const RPC_VERSION: u32 = 2;
 
 /// `msg_type` of a call.
 const CALL: u32 = 0;
@@ -45,6 +52,34 @@ structure! {
         pub flavor: u32,
         /// What the flavour makes of it.
         pub body: &'a [u8]; max AUTH_BYTES_MAX,
+    }
+}
+
+impl OpaqueAuth<'_> {
+    /// `AUTH_NONE`, which has no body.
+    pub const NONE: Self = Self { flavor: AUTH_NONE, body: &[] };
+}
+
+structure! {
+    /// The body of `AUTH_SYS` credentials (`authsys_parms`, RFC 5531 appendix A).
+    pub struct AuthSys<'a> {
+        /// Any number.
+        pub stamp: u32,
+        /// The client's name for itself.
+        pub machinename: &'a [u8]; max MACHINE_BYTES_MAX,
+        /// User.
+        pub uid: u32,
+        /// Group.
+        pub gid: u32,
+        /// Supplementary groups.
+        pub gids: SmallVec<[u32; GROUPS_MAX]>; max GROUPS_MAX,
+    }
+}
+
+impl<'a> AuthSys<'a> {
+    /// A user, a group and supplementary groups.
+    pub fn new(machinename: &'a [u8], uid: u32, gid: u32, gids: &[u32]) -> Self {
+        Self { stamp: 0, machinename, uid, gid, gids: SmallVec::from_slice(gids) }
     }
 }
 
@@ -98,25 +133,148 @@ impl Encode for CallHeader<'_> {
     }
 }
 
-/// What the head of a reply says.
+/// Why a call was executed or not (`accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyStatus {
-    /// The call was accepted: `accept_stat`. Results follow if it is 0.
-    Accepted(u32),
-    /// It was not: `reject_stat`.
-    Denied(u32),
+pub enum AcceptStat {
+    /// It was; results follow.
+    Success,
+    /// The program is not served.
+    ProgUnavail,
+    /// The program's version is not served: versions from `low` to `high` are.
+    ProgMismatch {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// There is no such procedure.
+    ProcUnavail,
+    /// The arguments cannot be decoded.
+    GarbageArgs,
+    /// The server is at fault.
+    SystemErr,
+    /// A number that RFC 5531 does not have.
+    Other(u32),
+}
+
+impl<'a> Decode<'a> for AcceptStat {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        Ok(match r.u32()? {
+            0 => Self::Success,
+            1 => Self::ProgUnavail,
+            2 => Self::ProgMismatch { low: r.u32()?, high: r.u32()? },
+            3 => Self::ProcUnavail,
+            4 => Self::GarbageArgs,
+            5 => Self::SystemErr,
+            other => Self::Other(other),
+        })
+    }
+}
+
+impl Encode for AcceptStat {
+    #[inline]
+    fn encode(&self, w: &mut Writer<'_>) {
+        match *self {
+            Self::Success => w.u32(0),
+            Self::ProgUnavail => w.u32(1),
+            Self::ProgMismatch { low, high } => {
+                w.u32(2);
+                w.u32(low);
+                w.u32(high);
+            }
+            Self::ProcUnavail => w.u32(3),
+            Self::GarbageArgs => w.u32(4),
+            Self::SystemErr => w.u32(5),
+            Self::Other(other) => w.u32(other),
+        }
+    }
+}
+
+/// Why a call was rejected (`reject_stat`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectStat {
+    /// The version of RPC is not spoken: versions from `low` to `high` are.
+    RpcMismatch {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// The credentials are refused: an `auth_stat`, of which there are more than [`AuthStat`] has.
+    AuthError(u32),
+    /// A number that RFC 5531 does not have.
+    Other(u32),
+}
+
+impl<'a> Decode<'a> for RejectStat {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        Ok(match r.u32()? {
+            0 => Self::RpcMismatch { low: r.u32()?, high: r.u32()? },
+            1 => Self::AuthError(r.u32()?),
+            other => Self::Other(other),
+        })
+    }
+}
+
+impl Encode for RejectStat {
+    fn encode(&self, w: &mut Writer<'_>) {
+        match *self {
+            Self::RpcMismatch { low, high } => {
+                w.u32(0);
+                w.u32(low);
+                w.u32(high);
+            }
+            Self::AuthError(why) => {
+                w.u32(1);
+                w.u32(why);
+            }
+            Self::Other(other) => w.u32(other),
+        }
+    }
+}
+
+/// What the head of a reply says (`reply_body`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyStatus<'a> {
+    /// The call was accepted.
+    Accepted {
+        /// What proves that the server says so.
+        verf: OpaqueAuth<'a>,
+        /// What became of the call.
+        stat: AcceptStat,
+    },
+    /// It was not.
+    Denied(RejectStat),
 }
 
 /// The head of a reply (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyHeader {
+pub struct ReplyHeader<'a> {
     /// Of the call.
     pub xid: u32,
     /// What became of it.
-    pub status: ReplyStatus,
+    pub status: ReplyStatus<'a>,
 }
 
-impl<'a> Decode<'a> for ReplyHeader {
+impl ReplyHeader<'_> {
+    /// The head of a reply to a call that was accepted, without a verifier.
+    #[inline]
+    pub const fn accepted(xid: u32, stat: AcceptStat) -> Self {
+        Self { xid, status: ReplyStatus::Accepted { verf: OpaqueAuth::NONE, stat } }
+    }
+
+    /// The reply to a call that was rejected.
+    pub const fn denied(xid: u32, stat: RejectStat) -> Self {
+        Self { xid, status: ReplyStatus::Denied(stat) }
+    }
+
+    /// Whether the call was executed: results follow.
+    pub fn is_success(&self) -> bool {
+        matches!(self.status, ReplyStatus::Accepted { stat: AcceptStat::Success, .. })
+    }
+}
+
+impl<'a> Decode<'a> for ReplyHeader<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
         let xid = r.u32()?;
         match r.u32()? {
@@ -125,29 +283,29 @@ impl<'a> Decode<'a> for ReplyHeader {
         }
         let status = match r.u32()? {
             ACCEPTED => {
-                let _verifier = OpaqueAuth::decode(r)?;
-                ReplyStatus::Accepted(r.u32()?)
+                ReplyStatus::Accepted { verf: Decode::decode(r)?, stat: Decode::decode(r)? }
             }
-            DENIED => ReplyStatus::Denied(r.u32()?),
+            DENIED => ReplyStatus::Denied(Decode::decode(r)?),
             value => return Err(XdrError::BadValue { what: "reply_stat", value }),
         };
         Ok(Self { xid, status })
     }
 }
 
-impl Encode for ReplyHeader {
+impl Encode for ReplyHeader<'_> {
+    #[inline]
     fn encode(&self, w: &mut Writer<'_>) {
         w.u32(self.xid);
         w.u32(REPLY);
-        match self.status {
-            ReplyStatus::Accepted(status) => {
+        match &self.status {
+            ReplyStatus::Accepted { verf, stat } => {
                 w.u32(ACCEPTED);
-                OpaqueAuth { flavor: AUTH_NONE, body: &[] }.encode(w);
-                w.u32(status);
+                verf.encode(w);
+                stat.encode(w);
             }
-            ReplyStatus::Denied(status) => {
+            ReplyStatus::Denied(stat) => {
                 w.u32(DENIED);
-                w.u32(status);
+                stat.encode(w);
             }
         }
     }

@@ -1,12 +1,36 @@
 //! rpcbind: the port mapper, version 2 (RFC 1833 §3), and versions 3 and 4 (§2).
 
+use std::net::IpAddr;
+
+use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
+
 use crate::List;
 use crate::codec::structure;
 
 /// Number of the program (RFC 5531 §8.2).
 pub const PROGRAM: u32 = 100_000;
+/// Its port, of TCP and of UDP.
+pub const PORT: u16 = 111;
 /// Longest netid, universal address and owner in bytes; the RFC has no bound.
 pub const STRING_BYTES_MAX: usize = 1024;
+/// Protocols of a [`Mapping`].
+pub const PROTOCOL_TCP: u32 = 6;
+/// UDP.
+pub const PROTOCOL_UDP: u32 = 17;
+
+/// A universal address (RFC 5665 §5.2.3): an address and the two halves of a port.
+pub fn universal(address: IpAddr, port: u16) -> String {
+    format!("{address}.{}.{}", port >> 8, port & 0xff)
+}
+
+/// The address, as text, and the port of a universal address.
+pub fn universal_parts(universal: &[u8]) -> Option<(&str, u16)> {
+    let text = std::str::from_utf8(universal).ok()?;
+    let (rest, low) = text.rsplit_once('.')?;
+    let (address, high) = rest.rsplit_once('.')?;
+    let [high, low] = [high, low].map(|half| half.parse::<u8>().ok());
+    Some((address, u16::from(high?) << 8 | u16::from(low?)))
+}
 
 structure! {
     /// A program's port (`mapping`): argument of version 2's SET, UNSET and GETPORT, and entry
@@ -118,6 +142,90 @@ structure! {
 }
 
 structure! {
+    /// How often a program's address was asked for (`rpcbs_addrlist`).
+    #[derive(Copy)]
+    pub struct AddressCalls<'a> {
+        /// The program.
+        pub prog: u32,
+        /// Its version.
+        pub vers: u32,
+        /// How often it was told.
+        pub success: u32,
+        /// How often there was none.
+        pub failure: u32,
+        /// The transport's name.
+        pub netid: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// How often a procedure was called by CALLIT, BCAST and INDIRECT (`rpcbs_rmtcalllist`).
+    #[derive(Copy)]
+    pub struct RemoteCalls<'a> {
+        /// The program.
+        pub prog: u32,
+        /// Its version.
+        pub vers: u32,
+        /// The procedure.
+        pub proc_: u32,
+        /// How often it was called.
+        pub success: u32,
+        /// How often it could not be.
+        pub failure: u32,
+        /// How often by INDIRECT.
+        pub indirect: u32,
+        /// The transport's name.
+        pub netid: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+/// Versions that GETSTAT tells of, from 2 on (`RPCBVERS_STAT`).
+pub const STATISTICS_VERSIONS: usize = 3;
+/// Procedures that GETSTAT tells of (`RPCBSTAT_HIGHPROC`).
+pub const STATISTICS_PROCEDURES: usize = 13;
+
+/// What GETSTAT tells of one version (`rpcb_stat`). Its result is [`STATISTICS_VERSIONS`] of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionStatistics<'a> {
+    /// How often each procedure was called.
+    pub info: [u32; STATISTICS_PROCEDURES],
+    /// How often something was registered.
+    pub setinfo: u32,
+    /// How often a registration was removed.
+    pub unsetinfo: u32,
+    /// Of addresses.
+    pub addrinfo: List<AddressCalls<'a>>,
+    /// Of calls that were passed on.
+    pub rmtinfo: List<RemoteCalls<'a>>,
+}
+
+impl<'a> Decode<'a> for VersionStatistics<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        let mut info = [0; STATISTICS_PROCEDURES];
+        for count in &mut info {
+            *count = r.u32()?;
+        }
+        Ok(Self {
+            info,
+            setinfo: r.u32()?,
+            unsetinfo: r.u32()?,
+            addrinfo: Decode::decode(r)?,
+            rmtinfo: Decode::decode(r)?,
+        })
+    }
+}
+
+impl Encode for VersionStatistics<'_> {
+    fn encode(&self, w: &mut Writer<'_>) {
+        for count in self.info.iter().chain([&self.setinfo, &self.unsetinfo]) {
+            w.u32(*count);
+        }
+        self.addrinfo.encode(w);
+        self.rmtinfo.encode(w);
+    }
+}
+
+structure! {
     /// A transport's address (`netbuf`): result of UADDR2TADDR, argument of TADDR2UADDR.
     #[derive(Copy)]
     pub struct Netbuf<'a> {
@@ -125,5 +233,32 @@ structure! {
         pub maxlen: u32,
         /// The address.
         pub buf: &'a [u8]; max STRING_BYTES_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{universal, universal_parts};
+
+    #[test]
+    fn universal_addresses_have_the_port_in_two_parts() {
+        let of = |ip: &str, port| universal(ip.parse().expect("an address"), port);
+        assert_eq!(of("0.0.0.0", 2049), "0.0.0.0.8.1");
+        assert_eq!(of("::", 2049), "::.8.1");
+        assert_eq!(universal_parts(b"0.0.0.0.8.1"), Some(("0.0.0.0", 2049)));
+        assert_eq!(universal_parts(b"fe80::1.8.1"), Some(("fe80::1", 2049)));
+        assert_eq!(universal_parts(b"::.0.111"), Some(("::", 111)));
+        for bad in [
+            &b""[..],
+            b"2049",
+            b".1",
+            b"::1",
+            b"0.0.0.0.256.1",
+            b"::1.1.-1",
+            b"/run/rpcbind.sock",
+            b"\xff.8.1",
+        ] {
+            assert_eq!(universal_parts(bad), None);
+        }
     }
 }

@@ -14,8 +14,8 @@ fuzz_target!(|input: &[u8]| {
         let again = written(&call);
         assert_eq!(CallHeader::decode(&mut Reader::new(&again)), Ok(call));
         if let Ok(Credentials::Sys(identity)) = Credentials::decode(&call.cred) {
-            assert!(identity.gids().len() <= 16);
-            assert!(identity.machine.len() <= 255);
+            assert!(identity.gids.len() <= 16);
+            assert!(identity.machinename.len() <= 255);
         }
     }
     if let Ok((xid, body)) = parse_reply(input) {

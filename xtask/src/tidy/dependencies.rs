@@ -24,7 +24,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("posixfs", &["vfs", "recovery", "sys"]),
     ("access", &["shares", "sys"]),
     ("control", &["shares", "catalog", "sys"]),
-    ("runtime", &["engine", "vfs", "sys"]),
+    ("runtime", &["rpc", "engine", "vfs", "sys"]),
     ("durability", &["engine", "runtime", "recovery", "intent-log", "vfs", "sys"]),
     ("client", &["xdr", "wire", "rpc", "sys"]),
     ("mount", &["client", "journal", "xdr", "wire", "rpc", "sys"]),
@@ -40,6 +40,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
         "server",
         &[
             "xdr",
+            "wire",
             "vfs",
             "recovery",
             "shares",
@@ -85,9 +86,9 @@ const TESTS_MAY_NEED: &[(&str, &[&str])] = &[
     // Itself, with what it has for the tests of others.
     ("access", &["access"]),
     ("engine", &["client"]),
-    ("runtime", &["client", "shares", "wire", "xdr", "rpc", "posixfs"]),
+    ("runtime", &["client", "shares", "wire", "xdr", "posixfs"]),
     ("client", &["shares"]),
-    ("server", &["client", "wire"]),
+    ("server", &["client"]),
     ("steadfast", &["client", "wire", "xdr"]),
     ("mount", &["intent-log"]),
     ("manual", &["catalog", "mount"]),

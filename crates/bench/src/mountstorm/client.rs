@@ -4,8 +4,10 @@
 
 use std::net::SocketAddr;
 
+use steadfast_client::rpcbind::{Mapping, PROTOCOL_TCP};
 use steadfast_client::{CallTemplate, Identity, Procedure, arguments, mount, procedure, rpcbind};
-use steadfast_xdr::{Reader, Writer};
+use steadfast_wire::mount::{DirPath, MountRes3};
+use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 use super::everything::Everything;
 use super::failure::Failure;
@@ -185,16 +187,14 @@ impl StormClient {
         };
         self.step = Step::Mnt;
         let mut argument = Vec::new();
-        Writer::new(&mut argument).opaque(path);
+        DirPath { path }.encode(&mut Writer::new(&mut argument));
         call(mount::MNT, &common.target.identity, self.xid, &argument)
     }
 
     fn ask_port(&self, program: u32) -> Next {
         let mut arguments = Vec::new();
-        let mut w = Writer::new(&mut arguments);
-        for word in [program, 3, 6, 0] {
-            w.u32(word);
-        }
+        let wanted = Mapping { prog: program, vers: 3, prot: PROTOCOL_TCP, port: 0 };
+        wanted.encode(&mut Writer::new(&mut arguments));
         call(rpcbind::GETPORT, &Identity::None, self.xid, &arguments)
     }
 
@@ -339,25 +339,16 @@ impl StormClient {
         common: &Common,
         r: &mut Reader<'_>,
     ) -> Result<Result<(), Complaint>, Failure> {
-        let mut read = || {
-            let status = r.u32()?;
-            if status != 0 {
-                return Ok(Err(status));
-            }
-            let handle = r.opaque(replies::HANDLE_BYTES_MAX)?.to_vec();
-            for _flavour in 0..r.u32()? {
-                r.u32()?;
-            }
-            Ok::<_, steadfast_xdr::XdrError>(Ok(handle))
-        };
-        match read() {
+        match MountRes3::decode(r) {
             // Of several shares the first is looked at.
-            Ok(Ok(handle)) if self.everything.mounted() == 0 => self.handle = handle,
-            Ok(Ok(_)) => {}
-            Ok(Err(status)) if common.every_share.is_some() => {
+            Ok(MountRes3::Ok(mounted)) if self.everything.mounted() == 0 => {
+                self.handle = mounted.fhandle.0.to_vec();
+            }
+            Ok(MountRes3::Ok(_)) => {}
+            Ok(MountRes3::Failed(status)) if common.every_share.is_some() => {
                 *self.everything.refused.entry(status).or_default() += 1;
             }
-            Ok(Err(status)) => {
+            Ok(MountRes3::Failed(status)) => {
                 return Err(Failure::Refused(format!("MNT failed with status {status}")));
             }
             Err(error) => return Ok(Err(error.into())),

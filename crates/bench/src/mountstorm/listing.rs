@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use steadfast_client::{ReplyBody, parse_reply};
+use steadfast_rpc::record::{Splitter, Step, TooLarge};
 use steadfast_xdr::{Reader, XdrError};
 
 use super::failure::Failure;
@@ -19,7 +20,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Most paths that are kept: a server that tells others to each client is not followed.
 const PATHS_MAX: usize = 1 << 20;
 /// Most bytes of a list that are read.
-const LISTING_BYTES_MAX: u64 = 1 << 30;
+const LISTING_BYTES_MAX: usize = 1 << 30;
 
 /// Paths that clients were told, each once.
 #[derive(Clone, Debug, Default)]
@@ -69,11 +70,7 @@ pub(super) struct Listing {
     shares: u64,
     bytes: u64,
     expected: Expected,
-    /// Received bytes of a record mark that is not whole.
-    mark: Vec<u8>,
-    /// Bytes of the fragment that are still to come.
-    fragment_left: usize,
-    is_last_fragment: bool,
+    splitter: Splitter,
     /// The beginning of an item whose rest has not come.
     carry: Vec<u8>,
 }
@@ -99,9 +96,7 @@ impl Listing {
             shares: 0,
             bytes: 0,
             expected: Expected::Head,
-            mark: Vec::new(),
-            fragment_left: 0,
-            is_last_fragment: false,
+            splitter: Splitter::default(),
             carry: Vec::new(),
         }
     }
@@ -114,32 +109,16 @@ impl Listing {
     ) -> Result<Option<Listed>, Failure> {
         let broken = |what: &str| Err(Failure::Broken(what.to_owned()));
         loop {
-            while self.fragment_left == 0 && !self.is_last_fragment {
-                let missing = 4_usize.saturating_sub(self.mark.len());
-                let Some((head, rest)) = bytes.split_at_checked(missing) else {
-                    self.mark.extend_from_slice(bytes);
-                    return Ok(None);
-                };
-                self.mark.extend_from_slice(head);
-                bytes = rest;
-                let mark = Reader::new(&self.mark).u32().unwrap_or(0);
-                self.mark.clear();
-                self.is_last_fragment = mark & 0x8000_0000 != 0;
-                self.fragment_left = (mark & 0x7fff_ffff) as usize;
-            }
-            let (piece, rest) = bytes.split_at(bytes.len().min(self.fragment_left));
-            bytes = rest;
-            self.fragment_left -= piece.len();
-            self.bytes += piece.len() as u64;
-            if self.bytes > LISTING_BYTES_MAX {
-                return broken("EXPORT told a list of more than 1 GiB");
-            }
-            self.take(paths, piece)?;
-            if self.fragment_left > 0 {
-                return Ok(None);
-            }
-            if self.is_last_fragment {
-                break;
+            match self.splitter.step(&mut bytes, LISTING_BYTES_MAX) {
+                Ok(Step::Piece(piece)) => {
+                    self.bytes += piece.len() as u64;
+                    self.take(paths, piece)?;
+                }
+                Ok(Step::Starved) => return Ok(None),
+                Ok(Step::End) => break,
+                Err(TooLarge { .. }) => {
+                    return broken("EXPORT told a list of more than 1 GiB");
+                }
             }
         }
         if self.expected != Expected::End || !self.carry.is_empty() {

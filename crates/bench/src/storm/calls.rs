@@ -5,6 +5,9 @@ use steadfast_client::{
     StableHow, Time, append_call, arguments, mount, nfsacl, procedure, rpcbind,
 };
 
+use steadfast_client::rpcbind::{Binding, Mapping, PROTOCOL_TCP};
+use steadfast_xdr::{Encode, Writer};
+
 use super::Storm;
 use crate::error::BenchError;
 use crate::pattern;
@@ -135,17 +138,14 @@ fn around(add: &mut impl FnMut(Procedure, &[u8]), path: &[u8]) {
             add(Procedure { version, number, ..mount::MNT }, arguments);
         }
     }
-    let mapping: Vec<u8> =
-        [100_003_u32, 3, 6, 2049].iter().flat_map(|word| word.to_be_bytes()).collect();
-    let mut netid: Vec<u8> = [100_003_u32, 3].iter().flat_map(|word| word.to_be_bytes()).collect();
-    for text in [&b"tcp\0"[..], b"127.0.0.1.8.1\0\0\0", b"owner\0\0\0"] {
-        let length = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-        netid.extend_from_slice(&(length as u32).to_be_bytes());
-        netid.extend_from_slice(text);
-    }
+    let (prog, vers) = (100_003, 3);
+    let (mut mapping, mut binding) = (Vec::new(), Vec::new());
+    Mapping { prog, vers, prot: PROTOCOL_TCP, port: 2049 }.encode(&mut Writer::new(&mut mapping));
+    Binding { prog, vers, netid: b"tcp", addr: b"127.0.0.1.8.1", owner: b"owner" }
+        .encode(&mut Writer::new(&mut binding));
     for version in 2..=4 {
         for number in 0..=12 {
-            let arguments = if version == 2 { &mapping } else { &netid };
+            let arguments = if version == 2 { &mapping } else { &binding };
             add(Procedure { version, number, ..rpcbind::GETPORT }, arguments);
         }
     }

@@ -1,5 +1,7 @@
 //! What happens to a call on its way.
 
+use steadfast_rpc::record::{FRAGMENT_BYTES_MAX, Mark};
+
 /// Numbers at the edges of types, counts and offsets.
 const EDGES: [u32; 14] = [
     0,
@@ -45,7 +47,7 @@ impl Random {
 #[derive(Clone, Debug)]
 pub(super) struct Damage {
     message: Vec<u8>,
-    mark: u32,
+    mark: Mark,
     /// Where the message is cut into two fragments, if it is.
     fragment_at: Option<usize>,
 }
@@ -86,12 +88,11 @@ impl Damage {
                 kind.fill(0);
             }
         }
-        let length = message.len() as u32;
         let mark = match random.below(4000) {
-            0 => 0x8000_0000 | (random.next() as u32 & 0x7fff_ffff),
-            1 => 0xffff_ffff,
-            2 => random.next() as u32 & 0x7fff_ffff,
-            _ => 0x8000_0000 | length,
+            0 => Mark::whole(random.next() as usize & FRAGMENT_BYTES_MAX),
+            1 => Mark::whole(FRAGMENT_BYTES_MAX),
+            2 => Mark::new(random.next() as usize & FRAGMENT_BYTES_MAX, false),
+            _ => Mark::whole(message.len()),
         };
         let fragment_at = (random.below(20) == 0).then(|| random.below(message.len() + 1));
         Self { message, mark, fragment_at }
@@ -99,7 +100,7 @@ impl Damage {
 
     /// Whether the stream cannot be taken apart behind it.
     pub(super) fn loses_framing(&self) -> bool {
-        self.mark != 0x8000_0000 | self.message.len() as u32
+        self.mark != Mark::whole(self.message.len())
     }
 
     /// Appends mark and message as they go on the wire.
@@ -107,13 +108,13 @@ impl Damage {
         match self.fragment_at {
             Some(at) if !self.loses_framing() => {
                 let (head, tail) = self.message.split_at(at);
-                bytes.extend_from_slice(&(head.len() as u32).to_be_bytes());
-                bytes.extend_from_slice(head);
-                bytes.extend_from_slice(&(0x8000_0000 | tail.len() as u32).to_be_bytes());
-                bytes.extend_from_slice(tail);
+                for (fragment, is_last) in [(head, false), (tail, true)] {
+                    bytes.extend_from_slice(&Mark::new(fragment.len(), is_last).to_bytes());
+                    bytes.extend_from_slice(fragment);
+                }
             }
             _ => {
-                bytes.extend_from_slice(&self.mark.to_be_bytes());
+                bytes.extend_from_slice(&self.mark.to_bytes());
                 bytes.extend_from_slice(&self.message);
             }
         }

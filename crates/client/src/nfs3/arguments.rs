@@ -1,7 +1,12 @@
 //! Arguments of NFSv3 procedures, encoded.
 
-use steadfast_wire::nfs3::{CreateHow3, MknodData3, NfsTime3, Sattr3, SetTime3, StableHow};
-use steadfast_xdr::Writer;
+use steadfast_wire::nfs3::{
+    Access3Args, Commit3Args, Create3Args, CreateHow3, DirOpArgs3, Link3Args, Mkdir3Args,
+    Mknod3Args, MknodData3, NfsFh3, NfsTime3, Read3Args, Readdir3Args, Readdirplus3Args,
+    Rename3Args, Sattr3, SetTime3, Setattr3Args, StableHow, Symlink3Args, SymlinkData3, Write3Args,
+    Write3Head,
+};
+use steadfast_xdr::Encode;
 
 use crate::call::encoded;
 use crate::object::{FileHandle, Time};
@@ -62,12 +67,7 @@ impl Settings {
 
     /// Both times, as the client says.
     pub fn times(atime: Time, mtime: Time) -> Self {
-        let wire = |time: Time| {
-            SetTime3::SetToClientTime(NfsTime3 {
-                seconds: time.seconds,
-                nseconds: time.nanoseconds,
-            })
-        };
+        let wire = |time: Time| SetTime3::SetToClientTime(time.into());
         Self::default().with(|set| {
             set.atime = wire(atime);
             set.mtime = wire(mtime);
@@ -82,184 +82,90 @@ impl Settings {
     }
 }
 
-fn optional<T>(w: &mut Writer<'_>, value: Option<T>, write: impl FnOnce(&mut Writer<'_>, T)) {
-    w.bool(value.is_some());
-    if let Some(value) = value {
-        write(w, value);
-    }
+/// Arguments: this message.
+fn of(message: &impl Encode) -> Vec<u8> {
+    encoded(|w| message.encode(w))
 }
 
-fn set_time(w: &mut Writer<'_>, time: SetTime3) {
-    match time {
-        SetTime3::DontChange => w.u32(0),
-        SetTime3::SetToServerTime => w.u32(1),
-        SetTime3::SetToClientTime(time) => {
-            w.u32(2);
-            w.u32(time.seconds);
-            w.u32(time.nseconds);
-        }
-    }
+fn handle_of(object: &FileHandle) -> NfsFh3<'_> {
+    NfsFh3(object.as_bytes())
 }
 
-#[expect(
-    clippy::redundant_closure_for_method_calls,
-    reason = "the method itself is not general enough in the writer's lifetime"
-)]
-pub(crate) fn settings(w: &mut Writer<'_>, set: &Sattr3) {
-    optional(w, set.mode, |w, mode| w.u32(mode));
-    optional(w, set.uid, |w, uid| w.u32(uid));
-    optional(w, set.gid, |w, gid| w.u32(gid));
-    optional(w, set.size, |w, size| w.u64(size));
-    set_time(w, set.atime);
-    set_time(w, set.mtime);
+fn place_of<'a>(directory: &'a FileHandle, name: &'a [u8]) -> DirOpArgs3<'a> {
+    DirOpArgs3 { dir: handle_of(directory), name }
 }
 
 /// A handle alone: GETATTR, READLINK, FSSTAT, FSINFO, PATHCONF.
 pub fn handle(object: &FileHandle) -> Vec<u8> {
-    encoded(|w| w.opaque(object.as_bytes()))
+    of(&handle_of(object))
 }
 
 /// A name in a directory: LOOKUP, REMOVE, RMDIR.
 pub fn place(directory: &FileHandle, name: &[u8]) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(directory.as_bytes());
-        w.opaque(name);
-    })
+    of(&place_of(directory, name))
 }
 
 /// SETATTR.
 pub fn setattr(object: &FileHandle, set: &Settings, guard: Option<Time>) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(object.as_bytes());
-        settings(w, &set.0);
-        optional(w, guard, |w, time| {
-            w.u32(time.seconds);
-            w.u32(time.nanoseconds);
-        });
-    })
+    let guard = guard.map(NfsTime3::from);
+    of(&Setattr3Args { object: handle_of(object), new_attributes: set.0, guard })
 }
 
 /// ACCESS.
 pub fn access(object: &FileHandle, bits: u32) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(object.as_bytes());
-        w.u32(bits);
-    })
+    of(&Access3Args { object: handle_of(object), access: bits })
 }
 
 /// READ.
 pub fn read(file: &FileHandle, offset: u64, count: u32) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(file.as_bytes());
-        w.u64(offset);
-        w.u32(count);
-    })
+    of(&Read3Args { file: handle_of(file), offset, count })
 }
 
 /// WRITE up to the data, which (with its padding) has to follow.
 pub fn write_head(file: &FileHandle, offset: u64, count: u32, stable: StableHow) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(file.as_bytes());
-        w.u64(offset);
-        w.u32(count);
-        w.u32(stable as u32);
-        w.u32(count);
-    })
+    of(&Write3Head { file: handle_of(file), offset, count, stable, data_bytes: count })
 }
 
 /// WRITE.
 pub fn write(file: &FileHandle, offset: u64, data: &[u8], stable: StableHow) -> Vec<u8> {
-    let mut bytes = write_head(file, offset, data.len() as u32, stable);
-    Writer::new(&mut bytes).fixed_opaque(data);
-    bytes
+    let count = data.len() as u32;
+    of(&Write3Args { file: handle_of(file), offset, count, stable, data })
 }
 
 /// CREATE.
 pub fn create(directory: &FileHandle, name: &[u8], how: &CreateHow3) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(directory.as_bytes());
-        w.opaque(name);
-        match how {
-            CreateHow3::Unchecked(set) => {
-                w.u32(0);
-                settings(w, set);
-            }
-            CreateHow3::Guarded(set) => {
-                w.u32(1);
-                settings(w, set);
-            }
-            CreateHow3::Exclusive(verifier) => {
-                w.u32(2);
-                w.fixed_opaque(verifier);
-            }
-        }
-    })
+    of(&Create3Args { where_: place_of(directory, name), how: *how })
 }
 
 /// MKDIR.
 pub fn mkdir(directory: &FileHandle, name: &[u8], set: &Settings) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(directory.as_bytes());
-        w.opaque(name);
-        settings(w, &set.0);
-    })
+    of(&Mkdir3Args { where_: place_of(directory, name), attributes: set.0 })
 }
 
 /// SYMLINK.
 pub fn symlink(directory: &FileHandle, name: &[u8], target: &[u8], set: &Settings) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(directory.as_bytes());
-        w.opaque(name);
-        settings(w, &set.0);
-        w.opaque(target);
-    })
+    let symlink = SymlinkData3 { symlink_attributes: set.0, symlink_data: target };
+    of(&Symlink3Args { where_: place_of(directory, name), symlink })
 }
 
 /// MKNOD.
 pub fn mknod(directory: &FileHandle, name: &[u8], what: &MknodData3) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(directory.as_bytes());
-        w.opaque(name);
-        match what {
-            MknodData3::Reg => w.u32(1),
-            MknodData3::Dir => w.u32(2),
-            MknodData3::Blk(device) | MknodData3::Chr(device) => {
-                w.u32(if matches!(what, MknodData3::Blk(_)) { 3 } else { 4 });
-                settings(w, &device.dev_attributes);
-                w.u32(device.spec.specdata1);
-                w.u32(device.spec.specdata2);
-            }
-            MknodData3::Lnk => w.u32(5),
-            MknodData3::Sock(set) | MknodData3::Fifo(set) => {
-                w.u32(if matches!(what, MknodData3::Sock(_)) { 6 } else { 7 });
-                settings(w, set);
-            }
-        }
-    })
+    of(&Mknod3Args { where_: place_of(directory, name), what: *what })
 }
 
 /// RENAME.
 pub fn rename(from: &FileHandle, name: &[u8], to: &FileHandle, new_name: &[u8]) -> Vec<u8> {
-    let mut bytes = place(from, name);
-    bytes.append(&mut place(to, new_name));
-    bytes
+    of(&Rename3Args { from: place_of(from, name), to: place_of(to, new_name) })
 }
 
 /// LINK.
 pub fn link(file: &FileHandle, directory: &FileHandle, name: &[u8]) -> Vec<u8> {
-    let mut bytes = handle(file);
-    bytes.append(&mut place(directory, name));
-    bytes
+    of(&Link3Args { file: handle_of(file), link: place_of(directory, name) })
 }
 
 /// READDIR.
 pub fn readdir(directory: &FileHandle, cookie: u64, verifier: [u8; 8], count: u32) -> Vec<u8> {
-    encoded(|w| {
-        w.opaque(directory.as_bytes());
-        w.u64(cookie);
-        w.fixed_opaque(&verifier);
-        w.u32(count);
-    })
+    of(&Readdir3Args { dir: handle_of(directory), cookie, cookieverf: verifier, count })
 }
 
 /// READDIRPLUS.
@@ -270,12 +176,16 @@ pub fn readdirplus(
     names_bytes_max: u32,
     bytes_max: u32,
 ) -> Vec<u8> {
-    let mut bytes = readdir(directory, cookie, verifier, names_bytes_max);
-    Writer::new(&mut bytes).u32(bytes_max);
-    bytes
+    of(&Readdirplus3Args {
+        dir: handle_of(directory),
+        cookie,
+        cookieverf: verifier,
+        dircount: names_bytes_max,
+        maxcount: bytes_max,
+    })
 }
 
 /// COMMIT.
 pub fn commit(file: &FileHandle, offset: u64, count: u32) -> Vec<u8> {
-    read(file, offset, count)
+    of(&Commit3Args { file: handle_of(file), offset, count })
 }

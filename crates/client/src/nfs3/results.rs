@@ -1,14 +1,13 @@
 //! Results of NFSv3 procedures, owned.
 
-use steadfast_wire::nfs3::{NfsStat3, StableHow};
+use steadfast_wire::nfs3::{
+    Access3Ok, Commit3Ok, Entry3, EntryPlus3, Fsinfo3Ok, Fsstat3Ok, Linked3, Lookup3Ok, Made3Ok,
+    NfsStat3, Pathconf3Ok, Read3Ok, Readdir3Ok, Readdirplus3Ok, Readlink3Ok, Renamed3, StableHow,
+    Write3Ok,
+};
 use steadfast_xdr::{Decode, Reader};
 
-use crate::object::{Attributes, Decoded, FileHandle, Time, Wcc, handle, post, time, wcc};
-
-/// Longest name or target that this client takes from a server.
-const NAME_BYTES_MAX: usize = 4096;
-/// Largest READ that this client takes.
-const DATA_BYTES_MAX: usize = 16 << 20;
+use crate::object::{Attributes, Decoded, FileHandle, Time, Wcc};
 
 /// Result of LOOKUP.
 #[allow(missing_docs)]
@@ -156,115 +155,141 @@ pub struct Commit {
 }
 
 pub(crate) fn lookup(r: &mut Reader<'_>) -> Decoded<Lookup> {
-    Ok(Lookup { handle: handle(r)?, attributes: post(r)?, directory: post(r)? })
-}
-
-pub(crate) fn access(r: &mut Reader<'_>) -> Decoded<Access> {
-    Ok(Access { attributes: post(r)?, granted: r.u32()? })
-}
-
-pub(crate) fn readlink(r: &mut Reader<'_>) -> Decoded<SymlinkTarget> {
-    Ok(SymlinkTarget { attributes: post(r)?, target: r.opaque(NAME_BYTES_MAX * 2)?.to_vec() })
-}
-
-pub(crate) fn read(r: &mut Reader<'_>) -> Decoded<Read> {
-    Ok(Read {
-        attributes: post(r)?,
-        count: r.u32()?,
-        eof: r.bool()?,
-        data: r.opaque(DATA_BYTES_MAX)?.to_vec(),
+    let it = Lookup3Ok::decode(r)?;
+    Ok(Lookup {
+        handle: it.object.into(),
+        attributes: it.obj_attributes.map(Into::into),
+        directory: it.dir_attributes.map(Into::into),
     })
 }
 
+pub(crate) fn access(r: &mut Reader<'_>) -> Decoded<Access> {
+    let it = Access3Ok::decode(r)?;
+    Ok(Access { attributes: it.obj_attributes.map(Into::into), granted: it.access })
+}
+
+pub(crate) fn readlink(r: &mut Reader<'_>) -> Decoded<SymlinkTarget> {
+    let it = Readlink3Ok::decode(r)?;
+    let attributes = it.symlink_attributes.map(Into::into);
+    Ok(SymlinkTarget { attributes, target: it.data.to_vec() })
+}
+
+pub(crate) fn read(r: &mut Reader<'_>) -> Decoded<Read> {
+    let it = Read3Ok::decode(r)?;
+    let attributes = it.file_attributes.map(Into::into);
+    Ok(Read { attributes, count: it.count, eof: it.eof, data: it.data.to_vec() })
+}
+
 pub(crate) fn write(r: &mut Reader<'_>) -> Decoded<Write> {
+    let it = Write3Ok::decode(r)?;
     Ok(Write {
-        wcc: wcc(r)?,
-        count: r.u32()?,
-        committed: StableHow::decode(r)?,
-        verifier: r.array()?,
+        wcc: it.file_wcc.into(),
+        count: it.count,
+        committed: it.committed,
+        verifier: it.verf,
     })
 }
 
 pub(crate) fn made(r: &mut Reader<'_>) -> Decoded<Made> {
-    Ok(Made { handle: r.optional(handle)?, attributes: post(r)?, directory: wcc(r)? })
+    let it = Made3Ok::decode(r)?;
+    Ok(Made {
+        handle: it.obj.map(Into::into),
+        attributes: it.obj_attributes.map(Into::into),
+        directory: it.dir_wcc.into(),
+    })
 }
 
 pub(crate) fn renamed(r: &mut Reader<'_>) -> Decoded<Renamed> {
-    Ok(Renamed { from: wcc(r)?, to: wcc(r)? })
+    let it = Renamed3::decode(r)?;
+    Ok(Renamed { from: it.fromdir_wcc.into(), to: it.todir_wcc.into() })
 }
 
 pub(crate) fn linked(r: &mut Reader<'_>) -> Decoded<Linked> {
-    Ok(Linked { attributes: post(r)?, directory: wcc(r)? })
-}
-
-fn listing(
-    r: &mut Reader<'_>,
-    more: impl Fn(&mut Reader<'_>) -> Decoded<(Option<Attributes>, Option<FileHandle>)>,
-) -> Decoded<Listing> {
-    let attributes = post(r)?;
-    let verifier = r.array()?;
-    let mut entries = Vec::new();
-    while r.bool()? {
-        let fileid = r.u64()?;
-        let name = r.opaque(NAME_BYTES_MAX)?.to_vec();
-        let cookie = r.u64()?;
-        let (attributes, handle) = more(r)?;
-        entries.push(Entry { fileid, name, cookie, attributes, handle });
-    }
-    Ok(Listing { attributes, verifier, entries, eof: r.bool()? })
+    let it = Linked3::decode(r)?;
+    Ok(Linked { attributes: it.file_attributes.map(Into::into), directory: it.linkdir_wcc.into() })
 }
 
 pub(crate) fn readdir(r: &mut Reader<'_>) -> Decoded<Listing> {
-    listing(r, |_| Ok((None, None)))
+    let it = Readdir3Ok::decode(r)?;
+    let entry = |it: Entry3<'_>| Entry {
+        fileid: it.fileid,
+        name: it.name.to_vec(),
+        cookie: it.cookie,
+        attributes: None,
+        handle: None,
+    };
+    Ok(Listing {
+        attributes: it.dir_attributes.map(Into::into),
+        verifier: it.cookieverf,
+        entries: it.entries.0.into_iter().map(entry).collect(),
+        eof: it.eof,
+    })
 }
 
 pub(crate) fn readdirplus(r: &mut Reader<'_>) -> Decoded<Listing> {
-    listing(r, |r| Ok((post(r)?, r.optional(handle)?)))
+    let it = Readdirplus3Ok::decode(r)?;
+    let entry = |it: EntryPlus3<'_>| Entry {
+        fileid: it.fileid,
+        name: it.name.to_vec(),
+        cookie: it.cookie,
+        attributes: it.name_attributes.map(Into::into),
+        handle: it.name_handle.map(Into::into),
+    };
+    Ok(Listing {
+        attributes: it.dir_attributes.map(Into::into),
+        verifier: it.cookieverf,
+        entries: it.entries.0.into_iter().map(entry).collect(),
+        eof: it.eof,
+    })
 }
 
 pub(crate) fn fsstat(r: &mut Reader<'_>) -> Decoded<FileSystemStatistics> {
+    let it = Fsstat3Ok::decode(r)?;
     Ok(FileSystemStatistics {
-        attributes: post(r)?,
-        total_bytes: r.u64()?,
-        free_bytes: r.u64()?,
-        available_bytes: r.u64()?,
-        total_files: r.u64()?,
-        free_files: r.u64()?,
-        available_files: r.u64()?,
-        unchanged_for_seconds: r.u32()?,
+        attributes: it.obj_attributes.map(Into::into),
+        total_bytes: it.tbytes,
+        free_bytes: it.fbytes,
+        available_bytes: it.abytes,
+        total_files: it.tfiles,
+        free_files: it.ffiles,
+        available_files: it.afiles,
+        unchanged_for_seconds: it.invarsec,
     })
 }
 
 pub(crate) fn fsinfo(r: &mut Reader<'_>) -> Decoded<FileSystemInfo> {
+    let it = Fsinfo3Ok::decode(r)?;
     Ok(FileSystemInfo {
-        attributes: post(r)?,
-        read_max: r.u32()?,
-        read_preferred: r.u32()?,
-        read_multiple: r.u32()?,
-        write_max: r.u32()?,
-        write_preferred: r.u32()?,
-        write_multiple: r.u32()?,
-        listing_preferred: r.u32()?,
-        file_bytes_max: r.u64()?,
-        time_delta: time(r)?,
-        properties: r.u32()?,
+        attributes: it.obj_attributes.map(Into::into),
+        read_max: it.rtmax,
+        read_preferred: it.rtpref,
+        read_multiple: it.rtmult,
+        write_max: it.wtmax,
+        write_preferred: it.wtpref,
+        write_multiple: it.wtmult,
+        listing_preferred: it.dtpref,
+        file_bytes_max: it.maxfilesize,
+        time_delta: it.time_delta.into(),
+        properties: it.properties,
     })
 }
 
 pub(crate) fn pathconf(r: &mut Reader<'_>) -> Decoded<PathConfiguration> {
+    let it = Pathconf3Ok::decode(r)?;
     Ok(PathConfiguration {
-        attributes: post(r)?,
-        link_max: r.u32()?,
-        name_max: r.u32()?,
-        no_trunc: r.bool()?,
-        chown_restricted: r.bool()?,
-        case_insensitive: r.bool()?,
-        case_preserving: r.bool()?,
+        attributes: it.obj_attributes.map(Into::into),
+        link_max: it.linkmax,
+        name_max: it.name_max,
+        no_trunc: it.no_trunc,
+        chown_restricted: it.chown_restricted,
+        case_insensitive: it.case_insensitive,
+        case_preserving: it.case_preserving,
     })
 }
 
 pub(crate) fn commit(r: &mut Reader<'_>) -> Decoded<Commit> {
-    Ok(Commit { wcc: wcc(r)?, verifier: r.array()? })
+    let it = Commit3Ok::decode(r)?;
+    Ok(Commit { wcc: it.file_wcc.into(), verifier: it.verf })
 }
 
 /// A status; `Ok(None)` is `NFS3_OK`.

@@ -4,7 +4,7 @@ use steadfast_wire::nfs4::{
     CallbackCompoundHead4, CallbackNotifyLock4Args, CallbackOp4, CallbackSequence4Args,
     CallbackSequence4Result, NfsStat4,
 };
-use steadfast_wire::rpc::{CallHeader, ReplyHeader, ReplyStatus};
+use steadfast_wire::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use super::client::Nfs4Client;
@@ -51,7 +51,7 @@ impl LockIsFree4 {
     pub fn reply(&self) -> Vec<u8> {
         let mut reply = Vec::new();
         let mut w = Writer::new(&mut reply);
-        ReplyHeader { xid: self.xid, status: ReplyStatus::Accepted(0) }.encode(&mut w);
+        ReplyHeader::accepted(self.xid, AcceptStat::Success).encode(&mut w);
         NfsStat4::Ok.encode(&mut w);
         w.opaque(&[]);
         w.u32(2);

@@ -8,14 +8,13 @@ use steadfast_wire::nfs4::{
     CallbackOp4, CallbackRecall4Args, CallbackSec4, CallbackSequence4Args, CallbackSequence4Result,
     CompoundReplyHead4, LockOwner4, NfsStat4, StateId4,
 };
-use steadfast_wire::rpc::{AUTH_NONE, AUTH_SYS, CallHeader, OpaqueAuth, ReplyHeader, ReplyStatus};
+use steadfast_wire::rpc::{
+    AUTH_SYS, AcceptStat, CallHeader, OpaqueAuth, RPC_VERSION, ReplyHeader, ReplyStatus,
+};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
-const RPC_VERSION: u32 = 2;
 /// `CB_SEQUENCE` and what is asked.
 const OPERATIONS: u32 = 2;
-/// `accept_stat` of a client that has no such program, version or procedure.
-const NOT_SERVED: std::ops::RangeInclusive<u32> = 1..=3;
 
 /// What a callback asks for, behind `CB_SEQUENCE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,23 +45,15 @@ impl Asked {
 /// The credential by which a client is to be called, as it is sent: `AUTH_SYS` if the client takes
 /// that, else none; `None` if it takes neither.
 pub(crate) fn credential(offered: &[CallbackSec4<'_>]) -> Option<Vec<u8>> {
-    let sys = offered.iter().find(|each| matches!(each, CallbackSec4::Sys { .. }));
+    let sys = offered.iter().find(|each| matches!(each, CallbackSec4::Sys(_)));
     let mut bytes = Vec::new();
     let mut w = Writer::new(&mut bytes);
-    if let Some(CallbackSec4::Sys { stamp, machine_name, uid, gid, gids }) = sys {
+    if let Some(CallbackSec4::Sys(sys)) = sys {
         let mut body = Vec::new();
-        let mut inner = Writer::new(&mut body);
-        inner.u32(*stamp);
-        inner.opaque(machine_name);
-        inner.u32(*uid);
-        inner.u32(*gid);
-        inner.u32(u32::try_from(gids.len()).unwrap_or(0));
-        for group in gids {
-            inner.u32(*group);
-        }
+        sys.encode(&mut Writer::new(&mut body));
         OpaqueAuth { flavor: AUTH_SYS, body: &body }.encode(&mut w);
     } else if offered.is_empty() || offered.contains(&CallbackSec4::None) {
-        OpaqueAuth { flavor: AUTH_NONE, body: &[] }.encode(&mut w);
+        OpaqueAuth::NONE.encode(&mut w);
     } else {
         return None;
     }
@@ -77,15 +68,14 @@ pub(super) fn call(
     slot: CallbackSlot,
     asked: &Asked,
 ) -> Vec<u8> {
-    let none = OpaqueAuth { flavor: AUTH_NONE, body: &[] };
     let header = CallHeader {
         xid,
         rpcvers: RPC_VERSION,
         prog: target.program,
         vers: CALLBACK_VERSION,
         proc_: CALLBACK_COMPOUND,
-        cred: OpaqueAuth::decode(&mut Reader::new(&target.credential)).unwrap_or(none),
-        verf: none,
+        cred: OpaqueAuth::decode(&mut Reader::new(&target.credential)).unwrap_or(OpaqueAuth::NONE),
+        verf: OpaqueAuth::NONE,
     };
     let head = CallbackCompoundHead4 {
         tag: &[],
@@ -131,17 +121,20 @@ pub(super) enum Answer {
 /// # Errors
 /// When it is no reply to that.
 pub(super) fn answer(
-    header: ReplyHeader,
+    header: ReplyHeader<'_>,
     r: &mut Reader<'_>,
     session: SessionId,
     sent: CallbackSlot,
 ) -> Result<Answer, XdrError> {
     match header.status {
-        ReplyStatus::Accepted(0) => {}
-        ReplyStatus::Accepted(status) if NOT_SERVED.contains(&status) => {
-            return Ok(Answer::Refused);
-        }
-        ReplyStatus::Accepted(_) => return Ok(Answer::NotExecuted),
+        ReplyStatus::Accepted { stat, .. } => match stat {
+            AcceptStat::Success => {}
+            // The client has no such program, version or procedure.
+            AcceptStat::ProgUnavail | AcceptStat::ProgMismatch { .. } | AcceptStat::ProcUnavail => {
+                return Ok(Answer::Refused);
+            }
+            _ => return Ok(Answer::NotExecuted),
+        },
         ReplyStatus::Denied(_) => return Ok(Answer::Refused),
     }
     let head = CompoundReplyHead4::decode(r)?;
@@ -169,6 +162,8 @@ pub(super) fn answer(
 
 #[cfg(test)]
 mod tests {
+    use steadfast_wire::rpc::AuthSys;
+
     use super::*;
 
     const SESSION: SessionId = SessionId(*b"sessionsessionid");
@@ -176,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_callback_is_encoded_as_the_rfcs_say() {
-        let sys = CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 2, gid: 3, gids: vec![4] };
+        let sys = CallbackSec4::Sys(AuthSys { stamp: 1, ..AuthSys::new(b"m", 2, 3, &[4]) });
         let target = CallbackTarget {
             minor_version: 2,
             program: 0x4000_0000,

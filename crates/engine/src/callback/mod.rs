@@ -392,7 +392,7 @@ impl Shared {
         &self,
         connection: u64,
         now_ms: u64,
-        header: ReplyHeader,
+        header: ReplyHeader<'_>,
         reader: &mut Reader<'_>,
     ) {
         let call = self.callbacks.change(|table| {

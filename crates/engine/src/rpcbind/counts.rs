@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Versions of which calls are counted, and procedures of each (`rpcb_stat_byvers`).
+use steadfast_wire::rpcbind::{
+    STATISTICS_PROCEDURES as PROCEDURES, STATISTICS_VERSIONS as VERSIONS,
+};
+
+/// The first version of which calls are counted.
 const FIRST_VERSION: u32 = 2;
-const VERSIONS: usize = 3;
-const PROCEDURES: usize = 13;
 
 /// How often each procedure of each version was called (GETSTAT). Numbers go on at 0 after the
 /// highest.
@@ -22,7 +24,7 @@ impl CallCounts {
     }
 
     /// Of each version, how often each procedure was called.
-    pub(super) fn by_version(&self) -> impl Iterator<Item = impl Iterator<Item = u32>> {
-        self.0.iter().map(|version| version.iter().map(|count| count.load(Ordering::Relaxed)))
+    pub(super) fn by_version(&self) -> impl Iterator<Item = [u32; PROCEDURES]> {
+        self.0.iter().map(|version| version.each_ref().map(|count| count.load(Ordering::Relaxed)))
     }
 }

@@ -4,7 +4,9 @@
 //! What is in a `netbuf` is the business of the host that has the transport: here what Linux has on
 //! little-endian machines, `sockaddr_in` and `sockaddr_in6`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use steadfast_wire::rpcbind::{universal, universal_parts};
 
 /// `AF_INET` and `AF_INET6` of Linux.
 const FAMILY_IPV4: u16 = 2;
@@ -12,31 +14,16 @@ const FAMILY_IPV6: u16 = 10;
 const IPV4_BYTES: usize = 16;
 const IPV6_BYTES: usize = 28;
 
-/// A universal address: an address and the two halves of a port.
-pub(super) fn universal(address: IpAddr, port: u16) -> String {
-    format!("{address}.{}.{}", port >> 8, port & 0xff)
-}
-
-/// What a universal address says.
-fn parsed(universal: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(universal).ok()?;
-    let (rest, low) = text.rsplit_once('.')?;
-    let (address, high) = rest.rsplit_once('.')?;
-    let [high, low] = [high, low].map(|half| half.parse::<u8>().ok());
-    let port = u16::from(high?) << 8 | u16::from(low?);
-    Some(SocketAddr::new(address.parse().ok()?, port))
-}
-
 /// The transport's address of a universal one; empty for what is none.
 pub(super) fn to_transport(universal: &[u8]) -> Vec<u8> {
-    let Some(address) = parsed(universal) else { return Vec::new() };
-    let port = address.port().to_be_bytes();
-    let (family, rest, length) = match address.ip() {
-        IpAddr::V4(ip) => (FAMILY_IPV4, ip.octets().to_vec(), IPV4_BYTES),
+    let Some((address, port)) = universal_parts(universal) else { return Vec::new() };
+    let (family, rest, length) = match address.parse() {
+        Ok(IpAddr::V4(ip)) => (FAMILY_IPV4, ip.octets().to_vec(), IPV4_BYTES),
         // Behind four bytes of the flow.
-        IpAddr::V6(ip) => (FAMILY_IPV6, [&[0; 4][..], &ip.octets()].concat(), IPV6_BYTES),
+        Ok(IpAddr::V6(ip)) => (FAMILY_IPV6, [&[0; 4][..], &ip.octets()].concat(), IPV6_BYTES),
+        Err(_) => return Vec::new(),
     };
-    let mut bytes = [&family.to_le_bytes()[..], &port, &rest].concat();
+    let mut bytes = [&family.to_le_bytes()[..], &port.to_be_bytes(), &rest].concat();
     bytes.resize(length, 0);
     bytes
 }

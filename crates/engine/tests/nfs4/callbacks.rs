@@ -10,7 +10,7 @@ use steadfast_wire::nfs4::{
     Lock4Args, LockOwner4, LockType4, LockU4Args, Locker4, NfsStat4, Op4, Open4Args, OpenClaim4,
     OpenHow4, ReclaimComplete4Args, StateId4,
 };
-use steadfast_wire::rpc::CallHeader;
+use steadfast_wire::rpc::{AuthSys, CallHeader};
 use steadfast_xdr::{Decode, Encode, Reader};
 
 use crate::compounds::{Ops, stateid, words, xdr};
@@ -124,8 +124,7 @@ impl Bench {
     fn client(&self, owner: &[u8], connection: u64) -> Client<'_> {
         let from = sender(connection);
         let (id, sequence) = exchange(&self.server, owner, &from);
-        let sys =
-            |uid| CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid, gid: 1, gids: vec![] };
+        let sys = |uid| CallbackSec4::Sys(AuthSys::new(b"m", uid, 1, &[]));
         let arguments = CreateSession4Args {
             flags: HAS_BACK_CHANNEL,
             cb_program: PROGRAM,
@@ -423,7 +422,7 @@ fn a_client_that_serves_no_callbacks_gets_no_more_until_it_says_so() {
     let gss = anew(vec![CallbackSec4::Gss(1, b"from us", b"to us")]);
     let refused = waits.run(&Ops::new().op(Op4::BackchannelCtl, &gss));
     refused.fails(Op4::BackchannelCtl, NfsStat4::NoEnt);
-    let sys = CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 5, gid: 1, gids: vec![] };
+    let sys = CallbackSec4::Sys(AuthSys::new(b"m", 5, 1, &[]));
     let ops = Ops::new().op(Op4::BackchannelCtl, &anew(vec![sys]));
     waits.run(&ops).succeeds();
     assert_eq!(bind(&waits, &waits.from, 7), Ok(3));
@@ -498,7 +497,7 @@ fn a_callback_that_was_sent_twice_keeps_its_sequence_id_whatever_is_said_of_the_
 fn a_slot_is_free_again_when_a_client_has_refused_callbacks() {
     let bench = Bench::new();
     let (plain, waits) = (Client::new(&bench.server, b"plain", sender(1)), bench.client(b"w", 2));
-    let sys = || CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 5, gid: 1, gids: vec![] };
+    let sys = || CallbackSec4::Sys(AuthSys::new(b"m", 5, 1, &[]));
     let anew = BackchannelCtl4Args { cb_program: PROGRAM, sec_parms: vec![sys()] };
     let mut slots = HashSet::new();
     // As often as there are slots, and more: one callback is under way while another one is refused.
@@ -563,7 +562,7 @@ fn a_channel_that_is_too_small_takes_no_callbacks_whatever_its_program() {
     let server = &bench.server;
     let sequence = std::cell::Cell::new(0);
     let client = Client { server, from, id, session, sequence, minor: 1 };
-    let sys = CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 5, gid: 1, gids: vec![] };
+    let sys = CallbackSec4::Sys(AuthSys::new(b"m", 5, 1, &[]));
     let anew = BackchannelCtl4Args { cb_program: PROGRAM, sec_parms: vec![sys] };
     client.run(&Ops::new().op(Op4::BackchannelCtl, &anew)).succeeds();
     assert_eq!(bind(&client, &client.from, 3), Ok(1), "for requests only");

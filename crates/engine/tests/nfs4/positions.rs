@@ -7,6 +7,7 @@ use steadfast_wire::nfs4::{
     OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args, ReadDir4Args, ReclaimComplete4Args,
     SecInfo4Args, SecInfoNoName4Args, StateId4, TestStateId4Args, Verify4Args,
 };
+use steadfast_wire::rpc::AuthSys;
 
 use crate::compounds::{Ops, Reply, words, xdr};
 use crate::harness::{Client, Server, channel, create_session, exchange_id, sender};
@@ -31,10 +32,7 @@ pub(crate) fn with_arguments() -> Vec<(Op4, Vec<u8>)> {
         openhow: OpenHow4::NoCreate,
         claim: OpenClaim4::Null(b"name"),
     };
-    let sec_parms = vec![
-        CallbackSec4::None,
-        CallbackSec4::Sys { stamp: 1, machine_name: b"m", uid: 1, gid: 1, gids: vec![1, 2] },
-    ];
+    let sec_parms = vec![CallbackSec4::None, CallbackSec4::Sys(AuthSys::new(b"m", 1, 1, &[1, 2]))];
     let session = CreateSession4Args { sec_parms: sec_parms.clone(), ..create_session(1, 1) };
     let list =
         ReadDir4Args { cookie: 0, cookieverf: [0; 8], dircount: 100, maxcount: 1000, attr_request };

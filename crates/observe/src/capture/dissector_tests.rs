@@ -618,7 +618,7 @@ fn all_programs_are_read() {
 fn names_of_shares_and_files_are_learnt() {
     let mut fixture = Fixture::new();
     let root = [&[1, 0, 6, 0][..], &[7; 16]].concat();
-    let granted = Mounted3 { fhandle: NfsFh3(&root), auth_flavors: vec![1] };
+    let granted = Mounted3 { fhandle: NfsFh3(&root), auth_flavors: [1].into_iter().collect() };
     fixture.exchange(
         &call(5, (mount::PROGRAM, 3, 1), &written(&DirPath { path: b"/srv/data" })),
         &reply(5, &[words(&[0]), written(&granted)].concat()),

@@ -5,7 +5,7 @@ use steadfast_wire::mount::{DirPath, FhStatus, MountRes3};
 use steadfast_wire::nfs2::{self, NfsFh2};
 use steadfast_wire::nfs3::{self, NfsFh3};
 use steadfast_wire::nlm;
-use steadfast_wire::rpc::{CallHeader, RPCSEC_GSS, ReplyHeader, ReplyStatus};
+use steadfast_wire::rpc::{CallHeader, RPCSEC_GSS, ReplyHeader};
 use steadfast_wire::rpcbind::{Binding, BindingList, Mapping, MappingList, UniversalAddress};
 use steadfast_wire::{mount, nfsacl, recovery, rpcbind};
 use steadfast_xdr::{Decode, Reader, XdrError};
@@ -312,7 +312,7 @@ pub(crate) fn reply(
 ) -> Option<Outcome> {
     let mut r = Reader::new(bytes);
     let header = ReplyHeader::decode(&mut r).ok()?;
-    if header.status != ReplyStatus::Accepted(0) {
+    if !header.is_success() {
         return Some(Outcome { status: Some(Status::Refused), ..Outcome::default() });
     }
     let mut outcome = Outcome::default();

@@ -4,12 +4,12 @@
 //! other hole the framing *searches*: a record begins where a plausible length is followed by a valid
 //! head of a call of a known program, or by the head of a reply whose xid somebody waits for.
 
-use steadfast_rpc::LAST_FRAGMENT;
+use steadfast_rpc::record::{MARK_BYTES, Mark};
 
 use super::programs;
 
 /// Longest fragment that is believed: the largest WRITE that `wire` reads, with its head.
-const FRAGMENT_BYTES_MAX: u32 = 17 << 20;
+const FRAGMENT_BYTES_MAX: usize = 17 << 20;
 /// Most bytes of a record that are kept. Of a longer one only its beginning is read.
 pub(crate) const RECORD_BYTES_MAX: usize = 4 << 20;
 /// What is allocated for a record before its bytes come.
@@ -82,10 +82,10 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Framing {
     state: State,
-    mark: [u8; 4],
+    mark: [u8; MARK_BYTES],
     mark_bytes: usize,
     /// Bytes of the fragment that are to come.
-    fragment_left: u32,
+    fragment_left: usize,
     is_last: bool,
     /// Of the record so far; while searching, what is undecided.
     kept: Vec<u8>,
@@ -101,7 +101,7 @@ impl Framing {
     pub(crate) fn at_begin() -> Self {
         Self {
             state: State::InRecord,
-            mark: [0; 4],
+            mark: [0; MARK_BYTES],
             mark_bytes: 0,
             fragment_left: 0,
             is_last: false,
@@ -161,8 +161,8 @@ impl Framing {
         }
         match self.state {
             State::Searching => self.kept.clear(),
-            State::InRecord if self.fragment_left >= length => {
-                self.fragment_left -= length;
+            State::InRecord if self.fragment_left >= length as usize => {
+                self.fragment_left -= length as usize;
                 self.is_cut = true;
                 if self.fragment_left == 0 && self.is_last {
                     self.end_record(now_ns, sink);
@@ -188,9 +188,9 @@ impl Framing {
         if self.fragment_left == 0 {
             return self.take_mark(bytes, times, sink);
         }
-        let length = (self.fragment_left as usize).min(bytes.len());
+        let length = self.fragment_left.min(bytes.len());
         let (part, rest) = bytes.split_at(length);
-        let is_whole_record = self.is_last && length == self.fragment_left as usize;
+        let is_whole_record = self.is_last && length == self.fragment_left;
         if is_whole_record && self.kept.is_empty() && !self.is_cut {
             // The usual case: nothing is copied.
             self.fragment_left = 0;
@@ -203,7 +203,7 @@ impl Framing {
             sink.handle_record(&Record { bytes: part, begun_ns, ended_ns });
             return rest;
         }
-        self.fragment_left -= length as u32;
+        self.fragment_left -= length;
         if !self.is_cut {
             let room = RECORD_BYTES_MAX.saturating_sub(self.kept.len());
             self.is_cut = room < part.len();
@@ -232,7 +232,7 @@ impl Framing {
         sink: &mut dyn RecordSink,
     ) -> &'b [u8] {
         let mut rest = bytes;
-        while self.mark_bytes < 4 {
+        while self.mark_bytes < MARK_BYTES {
             let Some((byte, behind)) = rest.split_first() else { return rest };
             if self.mark_bytes == 0 && !self.is_in_record {
                 self.begun_ns = times.seen_ns;
@@ -244,16 +244,16 @@ impl Framing {
             rest = behind;
         }
         self.mark_bytes = 0;
-        let mark = u32::from_be_bytes(self.mark);
-        self.is_last = mark & LAST_FRAGMENT != 0;
-        self.fragment_left = mark & !LAST_FRAGMENT;
+        let mark = Mark::from_bytes(self.mark);
+        self.is_last = mark.is_last();
+        self.fragment_left = mark.fragment_bytes();
         if !self.is_in_record && is_tls(self.mark) {
             sink.handle_tls(true);
             *self = Self::in_the_middle();
             return &[];
         }
         let is_plausible = self.fragment_left <= FRAGMENT_BYTES_MAX
-            && (self.fragment_left > 0 || self.is_last && self.is_in_record);
+            && (self.fragment_left > 0 || self.is_in_record);
         if !is_plausible {
             self.lose_place(sink);
             return rest;
@@ -264,11 +264,11 @@ impl Framing {
             self.is_head_checked = false;
             self.kept.clear();
         }
-        if self.fragment_left == 0 {
+        if self.fragment_left == 0 && self.is_last {
             self.end_record(times.ready_ns, sink);
-        } else if self.is_last && bytes.len() < self.fragment_left as usize {
+        } else if self.is_last && bytes.len() < self.fragment_left {
             // One allocation for most records. A length alone, without its bytes, gets no more.
-            self.kept.reserve((self.fragment_left as usize).min(RESERVED_BYTES_MAX));
+            self.kept.reserve(self.fragment_left.min(RESERVED_BYTES_MAX));
         }
         rest
     }
@@ -360,17 +360,16 @@ fn begins_record(bytes: &[u8], sink: &dyn RecordSink) -> Look {
     let mut there = 0;
     let mut rest = bytes;
     for _ in 0..HEAD_FRAGMENTS_MAX {
-        let Some((mark, behind)) = rest.split_first_chunk::<4>() else {
+        let Some((mark, behind)) = rest.split_first_chunk() else {
             // A single byte tells most wrong places.
             let is_wrong = rest.first().is_some_and(|first| first & 0x7f > 1);
             return if is_wrong { Look::Wrong } else { Look::Open };
         };
-        let mark = u32::from_be_bytes(*mark);
-        let (is_last, length) = (mark & LAST_FRAGMENT != 0, mark & !LAST_FRAGMENT);
+        let mark = Mark::from_bytes(*mark);
+        let (is_last, length) = (mark.is_last(), mark.fragment_bytes());
         if length == 0 || length > FRAGMENT_BYTES_MAX {
             return Look::Wrong;
         }
-        let length = length as usize;
         let taken = length.min(head.len() - there).min(behind.len());
         if let (Some(place), Some(part)) = (head.get_mut(there..there + taken), behind.get(..taken))
         {

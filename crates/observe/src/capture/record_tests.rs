@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::{FRAGMENT_BYTES_MAX, Framing, RECORD_BYTES_MAX, Record, RecordSink, Times};
+use super::{FRAGMENT_BYTES_MAX, Framing, Mark, RECORD_BYTES_MAX, Record, RecordSink, Times};
 use crate::capture::stream::{Next, Placement, Segment, Stream, WAIT_NS};
 use crate::capture::testing::{call, fragments, getattr, record, reply, words};
 
@@ -40,8 +40,8 @@ fn records_of_many_fragments_come_in_any_pieces() {
     let stream = [
         fragments(&first, &(1..first.len()).collect::<Vec<_>>()),
         record(&second),
-        // An empty last fragment ends a record.
-        fragments(&first, &[10, 20, first.len()]),
+        // Fragments inside a record may be empty, the last one too.
+        fragments(&first, &[10, 10, 10, 20, first.len()]),
     ]
     .concat();
     for piece in [1, 3, 7, stream.len()] {
@@ -107,8 +107,8 @@ fn a_hole_inside_a_fragment_costs_the_end_of_one_record() {
 fn implausible_lengths_lose_the_place_and_long_records_are_cut() {
     let mut found = Found::default();
     let mut framing = Framing::at_begin();
-    let too_long = (FRAGMENT_BYTES_MAX + 1) | 0x8000_0000;
-    framing.handle(&too_long.to_be_bytes(), Times::at(0), &mut found);
+    let too_long = Mark::whole(FRAGMENT_BYTES_MAX + 1);
+    framing.handle(&too_long.to_bytes(), Times::at(0), &mut found);
     assert_eq!(found.lost_places, 1);
     framing.handle(&record(&getattr(1)), Times::at(0), &mut found);
     assert_eq!(found.records.len(), 1);

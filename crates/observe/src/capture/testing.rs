@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use steadfast_rpc::LAST_FRAGMENT;
+use steadfast_rpc::record::Mark;
 use steadfast_wire::nfs3::{self, NfsFh3};
 use steadfast_wire::nfs4::{CompoundHead4, Op4, PutFh4Args, Sequence4Args};
 use steadfast_wire::rpc::{AUTH_NONE, AUTH_SYS, CallHeader, OpaqueAuth};
@@ -191,11 +191,11 @@ pub(crate) fn fragments(message: &[u8], cuts: &[usize]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut begin = 0;
     for cut in cuts {
-        bytes.extend(((cut - begin) as u32).to_be_bytes());
+        bytes.extend(Mark::new(cut - begin, false).to_bytes());
         bytes.extend(&message[begin..*cut]);
         begin = *cut;
     }
-    bytes.extend(((message.len() - begin) as u32 | LAST_FRAGMENT).to_be_bytes());
+    bytes.extend(Mark::whole(message.len() - begin).to_bytes());
     bytes.extend(&message[begin..]);
     bytes
 }

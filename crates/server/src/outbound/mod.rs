@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_engine::{Engine, Grant, Outbound, OutboundCall, Transport};
-use steadfast_xdr::Writer;
+use steadfast_wire::nsm::StateChange;
+use steadfast_xdr::{Encode, Writer};
 
 use self::remote::{Caller, Remote};
 use crate::nsm::{Nsm, RecordedHost};
@@ -153,9 +154,8 @@ impl Sender {
     pub(crate) fn notify_former(&self) {
         let now = Instant::now();
         let mut arguments = Vec::new();
-        let mut w = Writer::new(&mut arguments);
-        w.opaque(self.0.own_name.as_bytes());
-        w.u32(self.0.nsm.state_number());
+        let (mon_name, state) = (self.0.own_name.as_bytes(), self.0.nsm.state_number());
+        StateChange { mon_name, state }.encode(&mut Writer::new(&mut arguments));
         let former = self.0.nsm.former();
         let addresses: HashSet<IpAddr> = former.iter().map(|host| host.address).collect();
         for to in addresses {

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use socket2::{Socket, Type};
-use steadfast_client::rpcbind::{self, RPCBIND};
+use steadfast_client::rpcbind::{self, Binding};
 use steadfast_client::{
     ClientError, Identity, Procedure, Retransmission, RpcConnection, RpcDatagram, RpcTransport,
     reserved,
 };
 use steadfast_engine::Transport;
-use steadfast_xdr::{Reader, Writer};
 
 /// How long a client may take to connect, and to answer. Linux answers in less than a ms.
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -26,9 +25,6 @@ const IDLE_MAX: usize = 256;
 const IDLE: Duration = Duration::from_secs(20);
 /// Ports that are remembered.
 const PORTS_MAX: usize = 4096;
-/// GETADDR of version 3, for IPv6, of which version 2 knows nothing.
-const GETADDR: Procedure = Procedure { program: RPCBIND, version: 3, number: 3, name: "GETADDR" };
-const ADDRESS_BYTES_MAX: usize = 128;
 
 /// A program at a client, and how it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +113,11 @@ impl Caller {
         let port = if remote.to.is_ipv4() {
             rpcbind::port(&mut transport, remote.program, remote.version, is_udp)?
         } else {
-            port_by_address(&mut transport, remote)?
+            // Version 2 knows nothing of IPv6.
+            let (prog, vers) = (remote.program, remote.version);
+            let netid: &[u8] = if is_udp { b"udp6" } else { b"tcp6" };
+            let wanted = Binding { prog, vers, netid, addr: b"", owner: b"" };
+            rpcbind::port_by_address(&mut transport, &wanted)?
         };
         let port = port.ok_or_else(|| io::Error::other("the client does not serve it"))?;
         let mut ports = self.ports.lock();
@@ -161,46 +161,6 @@ fn connect(remote: Remote, port: u16) -> Result<Way, ClientError> {
             let connect = |socket: &Socket| socket.connect(&address.into());
             let socket = reserved::connected(address, remote.from, Type::DGRAM, connect)?;
             Ok(Way::Datagrams(RpcDatagram::over(socket.into(), RETRANSMISSION)))
-        }
-    }
-}
-
-/// The port by GETADDR, which knows IPv6.
-fn port_by_address(transport: &mut Way, remote: Remote) -> Result<Option<u16>, ClientError> {
-    let mut arguments = Vec::new();
-    let mut w = Writer::new(&mut arguments);
-    w.u32(remote.program);
-    w.u32(remote.version);
-    let netid: &[u8] = if remote.transport == Transport::Udp { b"udp6" } else { b"tcp6" };
-    for text in [netid, b"", b""] {
-        w.opaque(text);
-    }
-    let results = transport.call(GETADDR, &Identity::None, &arguments)?;
-    let procedure = GETADDR.name;
-    let address = Reader::new(&results)
-        .opaque(ADDRESS_BYTES_MAX)
-        .map_err(|error| ClientError::Malformed { procedure, error })?;
-    Ok(port_of(address))
-}
-
-/// The port of a universal address (RFC 5665 §5.2.3.4): its last two numbers.
-fn port_of(universal: &[u8]) -> Option<u16> {
-    let text = std::str::from_utf8(universal).ok()?;
-    let mut numbers = text.rsplit('.').map(str::parse::<u8>);
-    let (low, high) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-    Some(u16::from_be_bytes([high, low])).filter(|port| *port != 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::port_of;
-
-    #[test]
-    fn ports_are_the_last_two_numbers_of_an_address() {
-        assert_eq!(port_of(b"fe80::1.8.1"), Some(2049));
-        assert_eq!(port_of(b"10.0.0.1.0.111"), Some(111));
-        for none in [&b""[..], b"::1.0.0", b"::1.256.1", b"::1", b"\xff.1.1x"] {
-            assert_eq!(port_of(none), None);
         }
     }
 }

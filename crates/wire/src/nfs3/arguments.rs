@@ -81,6 +81,22 @@ structure! {
 }
 
 structure! {
+    /// Arguments of WRITE up to the data, which follow with their padding.
+    pub struct Write3Head<'a> {
+        /// The file.
+        pub file: NfsFh3<'a>,
+        /// From this byte.
+        pub offset: u64,
+        /// How many bytes.
+        pub count: u32,
+        /// How stable at least.
+        pub stable: StableHow,
+        /// The length of the data.
+        pub data_bytes: u32,
+    }
+}
+
+structure! {
     /// Arguments of CREATE (RFC 1813 §3.3.8).
     pub struct Create3Args<'a> {
         /// Where, and under which name.

@@ -1,18 +1,27 @@
-//! NFS version 3 (RFC 1813): statuses, handles, attributes to be set, and the arguments of all
+//! NFS version 3 (RFC 1813): statuses, handles, attributes, and the arguments and results of all
 //! procedures.
 
 mod arguments;
 mod attributes;
 mod objects;
+mod results;
 
 pub use arguments::{
     Access3Args, Commit3Args, Create3Args, Fsinfo3Args, Fsstat3Args, Getattr3Args, Link3Args,
     Lookup3Args, Mkdir3Args, Mknod3Args, Pathconf3Args, Read3Args, Readdir3Args, Readdirplus3Args,
     Readlink3Args, Remove3Args, Rename3Args, Rmdir3Args, Setattr3Args, Symlink3Args, Write3Args,
+    Write3Head,
 };
 pub use attributes::{NfsTime3, Sattr3, SetTime3};
 pub use objects::{
     CreateHow3, DeviceData3, DirOpArgs3, MknodData3, NfsFh3, SpecData3, SymlinkData3,
+};
+pub use results::{
+    Access3Ok, Access3Res, Changed3Res, Commit3Ok, Commit3Res, Entry3, EntryPlus3, Fattr3,
+    FileType3, Fsinfo3Ok, Fsinfo3Res, Fsstat3Ok, Fsstat3Res, Getattr3Res, Link3Res, Linked3,
+    Lookup3Ok, Lookup3Res, Made3Ok, Made3Res, Nothing3, Pathconf3Ok, Pathconf3Res, Read3Ok,
+    Read3Res, Readdir3Ok, Readdir3Res, Readdirplus3Ok, Readdirplus3Res, Readlink3Ok, Readlink3Res,
+    Rename3Res, Renamed3, Res3, WccAttr3, WccData3, Write3Ok, Write3Res,
 };
 
 use crate::codec::numbers;

@@ -6,15 +6,12 @@ use super::OPAQUE_BYTES_MAX;
 use super::attributes::Bitmap4;
 use super::operations::StateId4;
 use crate::codec::structure;
+use crate::rpc::AuthSys;
 
 /// Most algorithms, handles of GSS and flavours that one list may have; the RFC has no bound.
 const LIST_MAX: usize = 64;
 /// Most stateids of a `TEST_STATEID`.
 const STATEIDS_MAX: usize = 4096;
-/// Longest names of hosts and machines in `AUTH_SYS` of callbacks (RFC 5531 appendix A).
-const MACHINE_NAME_BYTES_MAX: usize = 255;
-/// Most groups of `AUTH_SYS`.
-const GROUPS_MAX: usize = 16;
 
 structure! {
     /// Arguments of SEQUENCE.
@@ -170,18 +167,7 @@ pub enum CallbackSec4<'a> {
     /// By none.
     None,
     /// By `AUTH_SYS`.
-    Sys {
-        /// Any number.
-        stamp: u32,
-        /// The machine's name.
-        machine_name: &'a [u8],
-        /// User.
-        uid: u32,
-        /// Group.
-        gid: u32,
-        /// More groups.
-        gids: Vec<u32>,
-    },
+    Sys(AuthSys<'a>),
     /// By a context of `RPCSEC_GSS`: the service, and the handles from server and client.
     Gss(u32, &'a [u8], &'a [u8]),
 }
@@ -190,15 +176,7 @@ impl<'a> Decode<'a> for CallbackSec4<'a> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
         match r.u32()? {
             0 => Ok(Self::None),
-            1 => {
-                let (stamp, machine_name) = (r.u32()?, r.opaque(MACHINE_NAME_BYTES_MAX)?);
-                let (uid, gid, length) = (r.u32()?, r.u32()?, r.u32()?);
-                if length as usize > GROUPS_MAX {
-                    return Err(XdrError::TooLong { length, max: GROUPS_MAX as u32 });
-                }
-                let gids = (0..length).map(|_| r.u32()).collect::<Result<_, _>>()?;
-                Ok(Self::Sys { stamp, machine_name, uid, gid, gids })
-            }
+            1 => Decode::decode(r).map(Self::Sys),
             6 => Ok(Self::Gss(r.u32()?, r.opaque(OPAQUE_BYTES_MAX)?, r.opaque(OPAQUE_BYTES_MAX)?)),
             value => Err(XdrError::BadValue { what: "callback_sec_parms4", value }),
         }
@@ -209,16 +187,9 @@ impl Encode for CallbackSec4<'_> {
     fn encode(&self, w: &mut Writer<'_>) {
         match self {
             Self::None => w.u32(0),
-            Self::Sys { stamp, machine_name, uid, gid, gids } => {
+            Self::Sys(sys) => {
                 w.u32(1);
-                w.u32(*stamp);
-                w.opaque(machine_name);
-                w.u32(*uid);
-                w.u32(*gid);
-                w.u32(gids.len() as u32);
-                for gid in gids {
-                    w.u32(*gid);
-                }
+                sys.encode(w);
             }
             Self::Gss(service, from_server, from_client) => {
                 w.u32(6);

@@ -2,14 +2,18 @@
 //! the protocol, not only to each other.
 
 use steadfast_wire::List;
-use steadfast_wire::mount::{ExportEntry, Group};
+use steadfast_wire::mount::{ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3};
 use steadfast_wire::nfs3::{
-    Create3Args, CreateHow3, DirOpArgs3, NfsFh3, NfsStat3, NfsTime3, Sattr3, SetTime3, StableHow,
-    Write3Args,
+    Changed3Res, Create3Args, CreateHow3, DirOpArgs3, EntryPlus3, Fattr3, FileType3, Getattr3Res,
+    Lookup3Ok, Lookup3Res, NfsFh3, NfsStat3, NfsTime3, Nothing3, Read3Ok, Read3Res, Readdirplus3Ok,
+    Readdirplus3Res, Res3, Sattr3, SetTime3, SpecData3, StableHow, WccAttr3, WccData3, Write3Args,
+    Write3Ok, Write3Res,
 };
 use steadfast_wire::recovery::{StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes};
-use steadfast_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader, ReplyStatus};
-use steadfast_wire::rpcbind::Binding;
+use steadfast_wire::rpc::{
+    AcceptStat, AuthStat, AuthSys, CallHeader, OpaqueAuth, RejectStat, ReplyHeader, ReplyStatus,
+};
+use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, VersionStatistics};
 use steadfast_xdr::{Decode, Encode, Reader};
 
 fn check<'a, T>(value: &T, bytes: &'a [u8])
@@ -25,6 +29,7 @@ where
 #[test]
 fn a_call_with_auth_sys() {
     let cred = b"\0\0\0\0\0\0\0\x02ab\0\0\0\0\x03\xe8\0\0\0\x64\0\0\0\0";
+    check(&AuthSys::new(b"ab", 1000, 100, &[]), cred);
     let call = CallHeader {
         xid: 0xdead_beef,
         rpcvers: 2,
@@ -32,7 +37,7 @@ fn a_call_with_auth_sys() {
         vers: 3,
         proc_: 1,
         cred: OpaqueAuth { flavor: 1, body: cred },
-        verf: OpaqueAuth { flavor: 0, body: b"" },
+        verf: OpaqueAuth::NONE,
     };
     check(
         &call,
@@ -40,16 +45,41 @@ fn a_call_with_auth_sys() {
           \0\0\0\x01\0\0\0\x18\0\0\0\0\0\0\0\x02ab\0\0\0\0\x03\xe8\0\0\0\x64\0\0\0\0\
           \0\0\0\0\0\0\0\0",
     );
+    let sys = AuthSys { stamp: 7, ..AuthSys::new(b"m", 1, 2, &[3, 0xffff_ffff]) };
+    check(
+        &sys,
+        b"\0\0\0\x07\0\0\0\x01m\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\x02\0\0\0\x03\xff\xff\xff\xff",
+    );
 }
 
+/// RFC 5531 §9, by number.
 #[test]
 fn what_replies_say() {
-    let done = ReplyHeader { xid: 0xdead_beef, status: ReplyStatus::Accepted(0) };
-    check(&done, b"\xde\xad\xbe\xef\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
-    let unknown = ReplyHeader { xid: 1, status: ReplyStatus::Accepted(1) };
-    check(&unknown, b"\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
-    let denied = ReplyHeader { xid: 2, status: ReplyStatus::Denied(1) };
-    check(&denied, b"\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\0\0\x01");
+    let accepted = |stat, bytes: &[u8]| {
+        let head = b"\xde\xad\xbe\xef\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0";
+        check(&ReplyHeader::accepted(0xdead_beef, stat), &[&head[..], bytes].concat());
+    };
+    accepted(AcceptStat::Success, b"\0\0\0\0");
+    accepted(AcceptStat::ProgUnavail, b"\0\0\0\x01");
+    accepted(AcceptStat::ProgMismatch { low: 3, high: 4 }, b"\0\0\0\x02\0\0\0\x03\0\0\0\x04");
+    accepted(AcceptStat::ProcUnavail, b"\0\0\0\x03");
+    accepted(AcceptStat::GarbageArgs, b"\0\0\0\x04");
+    accepted(AcceptStat::SystemErr, b"\0\0\0\x05");
+    accepted(AcceptStat::Other(6), b"\0\0\0\x06");
+    let denied = |stat, bytes: &[u8]| {
+        let head = b"\0\0\0\x02\0\0\0\x01\0\0\0\x01";
+        check(&ReplyHeader::denied(2, stat), &[&head[..], bytes].concat());
+    };
+    denied(RejectStat::RpcMismatch { low: 2, high: 2 }, b"\0\0\0\0\0\0\0\x02\0\0\0\x02");
+    denied(RejectStat::AuthError(AuthStat::BadVerf as u32), b"\0\0\0\x01\0\0\0\x03");
+    denied(RejectStat::AuthError(13), b"\0\0\0\x01\0\0\0\x0d");
+    denied(RejectStat::Other(2), b"\0\0\0\x02");
+    let verf = OpaqueAuth { flavor: 6, body: b"mic" };
+    let proven = ReplyStatus::Accepted { verf, stat: AcceptStat::Success };
+    check(
+        &ReplyHeader { xid: 1, status: proven },
+        b"\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\x06\0\0\0\x03mic\0\0\0\0\0",
+    );
     for no_reply in [&b"\0\0\0\x02\0\0\0\0"[..], b"\0\0\0\x02\0\0\0\x01\0\0\0\x02"] {
         assert!(ReplyHeader::decode(&mut Reader::new(no_reply)).is_err());
     }
@@ -127,4 +157,120 @@ fn the_recovery_program() {
     check(&SyncRes::Ok(SyncOk { verifier }), b"\0\0\0\0verifier");
     check(&StatusRes::Failed(NfsStat3::Stale), b"\0\0\0\x46");
     check(&SyncRes::Failed(NfsStat3::Io), b"\0\0\0\x05");
+}
+
+const FATTR: Fattr3 = Fattr3 {
+    file_type: FileType3::Dir,
+    mode: 0o755,
+    nlink: 2,
+    uid: 3,
+    gid: 4,
+    size: 5,
+    used: 6,
+    rdev: SpecData3 { specdata1: 7, specdata2: 8 },
+    fsid: 9,
+    fileid: 10,
+    atime: NfsTime3 { seconds: 11, nseconds: 12 },
+    mtime: NfsTime3 { seconds: 13, nseconds: 14 },
+    ctime: NfsTime3 { seconds: 15, nseconds: 16 },
+};
+
+/// `fattr3`, RFC 1813 §2.6.
+const FATTR_BYTES: &[u8; 84] = b"\0\0\0\x02\0\0\x01\xed\0\0\0\x02\0\0\0\x03\0\0\0\x04\
+    \0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06\0\0\0\x07\0\0\0\x08\
+    \0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x0a\
+    \0\0\0\x0b\0\0\0\x0c\0\0\0\x0d\0\0\0\x0e\0\0\0\x0f\0\0\0\x10";
+
+const YES: &[u8] = b"\0\0\0\x01";
+const NO: &[u8] = b"\0\0\0\0";
+
+/// RFC 1813 §3.3.1, §3.3.2, §3.3.3, §3.3.6, §3.3.7.
+#[test]
+fn results_of_nfs3() {
+    let all = Some(FATTR);
+    check::<Getattr3Res>(&Res3::Ok(FATTR), &[NO, FATTR_BYTES].concat());
+    check::<Getattr3Res>(&Res3::Failed(NfsStat3::Stale, Nothing3), b"\0\0\0\x46");
+
+    let (mtime, ctime) = (FATTR.mtime, FATTR.ctime);
+    let wcc = WccData3 { before: Some(WccAttr3 { size: 1, mtime, ctime }), after: all };
+    let before = b"\0\0\0\0\0\0\0\x01\0\0\0\x0d\0\0\0\x0e\0\0\0\x0f\0\0\0\x10";
+    let wcc_bytes = [YES, before, YES, FATTR_BYTES].concat();
+    let failed = [&b"\0\0\x27\x12"[..], &wcc_bytes].concat();
+    check::<Changed3Res>(&Res3::Failed(NfsStat3::NotSync, wcc), &failed);
+
+    let found = Lookup3Ok { object: NfsFh3(b"h"), obj_attributes: all, dir_attributes: None };
+    let bytes = [NO, b"\0\0\0\x01h\0\0\0", YES, FATTR_BYTES, NO].concat();
+    check::<Lookup3Res<'_>>(&Res3::Ok(found), &bytes);
+    check::<Lookup3Res<'_>>(&Res3::Failed(NfsStat3::NoEnt, None), b"\0\0\0\x02\0\0\0\0");
+
+    let read = Read3Ok { file_attributes: None, count: 3, eof: true, data: b"abc" };
+    let bytes = b"\0\0\0\0\0\0\0\0\0\0\0\x03\0\0\0\x01\0\0\0\x03abc\0";
+    check::<Read3Res<'_>>(&Res3::Ok(read), bytes);
+
+    let committed = StableHow::DataSync;
+    let written = Write3Ok { file_wcc: wcc, count: 9, committed, verf: *b"verifier" };
+    let tail = b"\0\0\0\x09\0\0\0\x01verifier";
+    check::<Write3Res>(&Res3::Ok(written), &[NO, &wcc_bytes, tail].concat());
+}
+
+/// RFC 1813 §3.3.17.
+#[test]
+fn a_listing_with_attributes() {
+    let entry = EntryPlus3 {
+        fileid: 1,
+        name: b"ab",
+        cookie: 2,
+        name_attributes: Some(FATTR),
+        name_handle: Some(NfsFh3(b"hand")),
+    };
+    let bare = EntryPlus3 { name_attributes: None, name_handle: None, ..entry };
+    let listing = Readdirplus3Ok {
+        dir_attributes: None,
+        cookieverf: *b"verifier",
+        entries: List(vec![entry, bare]),
+        eof: true,
+    };
+    let named = b"\0\0\0\0\0\0\0\x01\0\0\0\x02ab\0\0\0\0\0\0\0\0\0\x02";
+    let handle = b"\0\0\0\x04hand";
+    let first = [YES, named, YES, FATTR_BYTES, YES, handle].concat();
+    let second = [YES, named, NO, NO].concat();
+    let bytes = [NO, NO, b"verifier", &first, &second, NO, YES].concat();
+    check::<Readdirplus3Res<'_>>(&Res3::Ok(listing), &bytes);
+}
+
+/// RFC 1813 §5.2.1 and §5.2.2, RFC 1094 appendix A.
+#[test]
+fn results_of_mount() {
+    let mounted =
+        Mounted3 { fhandle: NfsFh3(b"abcde"), auth_flavors: [1, 0].into_iter().collect() };
+    let bytes = b"\0\0\0\0\0\0\0\x05abcde\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\0";
+    check(&MountRes3::Ok(mounted), bytes);
+    check(&MountRes3::Failed(13), b"\0\0\0\x0d");
+    check(&FhStatus::Ok([7; 32]), &[NO, &[7; 32]].concat());
+    check(&FhStatus::Failed(2), b"\0\0\0\x02");
+    let list = List(vec![MountEntry { hostname: b"me", directory: b"/a" }]);
+    check(&list, b"\0\0\0\x01\0\0\0\x02me\0\0\0\0\0\x02/a\0\0\0\0\0\0");
+}
+
+/// RFC 1833 §2.1 and §3.1.
+#[test]
+fn results_of_rpcbind() {
+    let list = List(vec![Mapping { prog: 100_003, vers: 3, prot: 6, port: 2049 }]);
+    let bytes = b"\0\0\0\x01\0\x01\x86\xa3\0\0\0\x03\0\0\0\x06\0\0\x08\x01\0\0\0\0";
+    check(&list, bytes);
+    let entry = AddressEntry {
+        maddr: b"::.8.1",
+        nc_netid: b"tcp6",
+        nc_semantics: 3,
+        nc_protofmly: b"inet6",
+        nc_proto: b"tcp",
+    };
+    let bytes = b"\0\0\0\x01\0\0\0\x06::.8.1\0\0\0\0\0\x04tcp6\0\0\0\x03\
+        \0\0\0\x05inet6\0\0\0\0\0\0\x03tcp\0\0\0\0\0";
+    check(&List(vec![entry]), bytes);
+    let info = std::array::from_fn(|index| index as u32);
+    let (addrinfo, rmtinfo) = (List(Vec::new()), List(Vec::new()));
+    let statistics = VersionStatistics { info, setinfo: 13, unsetinfo: 14, addrinfo, rmtinfo };
+    let words = (0..15_u32).chain([0, 0]);
+    check(&statistics, &words.flat_map(u32::to_be_bytes).collect::<Vec<_>>());
 }

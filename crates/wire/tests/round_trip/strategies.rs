@@ -4,23 +4,32 @@
 //! makes the [`Parts`], and each type is put together of them inside the test.
 
 use proptest::prelude::*;
+use smallvec::{Array, SmallVec};
 use steadfast_wire::List;
 use steadfast_wire::mount::{
     DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,
 };
 use steadfast_wire::nfs3::{
-    Access3Args, Commit3Args, Create3Args, CreateHow3, DeviceData3, DirOpArgs3, Fsinfo3Args,
-    Fsstat3Args, Getattr3Args, Link3Args, Lookup3Args, Mkdir3Args, Mknod3Args, MknodData3, NfsFh3,
-    NfsStat3, NfsTime3, Pathconf3Args, Read3Args, Readdir3Args, Readdirplus3Args, Readlink3Args,
-    Remove3Args, Rename3Args, Rmdir3Args, Sattr3, SetTime3, Setattr3Args, SpecData3, StableHow,
-    Symlink3Args, SymlinkData3, Write3Args,
+    Access3Args, Access3Ok, Commit3Args, Commit3Ok, Create3Args, CreateHow3, DeviceData3,
+    DirOpArgs3, Entry3, EntryPlus3, Fattr3, FileType3, Fsinfo3Args, Fsinfo3Ok, Fsstat3Args,
+    Fsstat3Ok, Getattr3Args, Link3Args, Linked3, Lookup3Args, Lookup3Ok, Made3Ok, Mkdir3Args,
+    Mknod3Args, MknodData3, NfsFh3, NfsStat3, NfsTime3, Nothing3, Pathconf3Args, Pathconf3Ok,
+    Read3Args, Read3Ok, Readdir3Args, Readdir3Ok, Readdirplus3Args, Readdirplus3Ok, Readlink3Args,
+    Readlink3Ok, Remove3Args, Rename3Args, Renamed3, Res3, Rmdir3Args, Sattr3, SetTime3,
+    Setattr3Args, SpecData3, StableHow, Symlink3Args, SymlinkData3, WccAttr3, WccData3, Write3Args,
+    Write3Head, Write3Ok,
 };
-use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
+use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, Getacl3Ok, SecAttr, Setacl3Args};
 use steadfast_wire::recovery::{
     AttachArgs, JournalArgs, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
 };
-use steadfast_wire::rpc::{AuthStat, CallHeader, OpaqueAuth};
-use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
+use steadfast_wire::rpc::{
+    AcceptStat, AuthStat, AuthSys, CallHeader, OpaqueAuth, RejectStat, ReplyHeader, ReplyStatus,
+};
+use steadfast_wire::rpcbind::{
+    AddressCalls, AddressEntry, Binding, Mapping, Netbuf, RemoteCall, RemoteCalls, RemoteResult,
+    RemoteResult2, UniversalAddress, VersionStatistics,
+};
 
 /// What values are made of.
 #[derive(Debug)]
@@ -106,6 +115,12 @@ impl<'p, T: Make<'p>> Make<'p> for Vec<T> {
     }
 }
 
+impl<'p, A: Array<Item: Make<'p>>> Make<'p> for SmallVec<A> {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        some(parts, at).into_iter().collect()
+    }
+}
+
 impl<'p, T: Make<'p>> Make<'p> for List<T> {
     fn make(parts: &'p Parts, at: &mut usize) -> Self {
         List(some(parts, at))
@@ -167,6 +182,59 @@ impl<'p> Make<'p> for MountRes3<'p> {
     }
 }
 
+impl<'p> Make<'p> for ReplyHeader<'p> {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        let [xid, low, high] = [(); 3].map(|()| Make::make(parts, at));
+        let accepted = [
+            AcceptStat::Success,
+            AcceptStat::ProgUnavail,
+            AcceptStat::ProgMismatch { low, high },
+            AcceptStat::ProcUnavail,
+            AcceptStat::GarbageArgs,
+            AcceptStat::SystemErr,
+            AcceptStat::Other(low.max(6)),
+        ];
+        let denied = [
+            RejectStat::RpcMismatch { low, high },
+            RejectStat::AuthError(low),
+            RejectStat::Other(low.max(2)),
+        ];
+        let stat = one_of(&accepted, parts, at);
+        let accepted = ReplyStatus::Accepted { verf: Make::make(parts, at), stat };
+        let denied = ReplyStatus::Denied(one_of(&denied, parts, at));
+        Self { xid, status: one_of(&[accepted, denied], parts, at) }
+    }
+}
+
+impl<'p> Make<'p> for VersionStatistics<'p> {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        Self {
+            info: std::array::from_fn(|_| Make::make(parts, at)),
+            setinfo: Make::make(parts, at),
+            unsetinfo: Make::make(parts, at),
+            addrinfo: Make::make(parts, at),
+            rmtinfo: Make::make(parts, at),
+        }
+    }
+}
+
+impl<'p> Make<'p> for Nothing3 {
+    fn make(_: &'p Parts, _: &mut usize) -> Self {
+        Self
+    }
+}
+
+impl<'p, T: Make<'p>, F: Make<'p>> Make<'p> for Res3<T, F> {
+    fn make(parts: &'p Parts, at: &mut usize) -> Self {
+        match Make::make(parts, at) {
+            NfsStat3::Ok => Self::Ok(Make::make(parts, at)),
+            // As many successes as failures.
+            _ if Make::make(parts, at) => Self::Ok(Make::make(parts, at)),
+            status => Self::Failed(status, Make::make(parts, at)),
+        }
+    }
+}
+
 /// Results: what follows a status of 0, or another status.
 macro_rules! results {
     ($($type:ty)*) => {$(
@@ -194,7 +262,7 @@ macro_rules! enumerations {
     )*};
 }
 
-enumerations! { NfsStat3 StableHow AuthStat }
+enumerations! { NfsStat3 StableHow AuthStat FileType3 }
 
 /// Structures, field by field.
 macro_rules! structures {
@@ -235,8 +303,35 @@ structures! {
     Fsinfo3Args<'p> { fsroot }
     Pathconf3Args<'p> { object }
     Commit3Args<'p> { file offset count }
+    Write3Head<'p> { file offset count stable data_bytes }
+    Fattr3 { file_type mode nlink uid gid size used rdev fsid fileid atime mtime ctime }
+    WccAttr3 { size mtime ctime }
+    WccData3 { before after }
+    Lookup3Ok<'p> { object obj_attributes dir_attributes }
+    Access3Ok { obj_attributes access }
+    Readlink3Ok<'p> { symlink_attributes data }
+    Read3Ok<'p> { file_attributes count eof data }
+    Write3Ok { file_wcc count committed verf }
+    Made3Ok<'p> { obj obj_attributes dir_wcc }
+    Renamed3 { fromdir_wcc todir_wcc }
+    Linked3 { file_attributes linkdir_wcc }
+    Entry3<'p> { fileid name cookie }
+    Readdir3Ok<'p> { dir_attributes cookieverf entries eof }
+    EntryPlus3<'p> { fileid name cookie name_attributes name_handle }
+    Readdirplus3Ok<'p> { dir_attributes cookieverf entries eof }
+    Fsstat3Ok { obj_attributes tbytes fbytes abytes tfiles ffiles afiles invarsec }
+    Fsinfo3Ok {
+        obj_attributes rtmax rtpref rtmult wtmax wtpref wtmult dtpref maxfilesize time_delta
+        properties
+    }
+    Pathconf3Ok {
+        obj_attributes linkmax name_max no_trunc chown_restricted case_insensitive case_preserving
+    }
+    Commit3Ok { file_wcc verf }
+    Getacl3Ok { obj_attributes acls }
     OpaqueAuth<'p> { flavor body }
     CallHeader<'p> { xid rpcvers prog vers proc_ cred verf }
+    AuthSys<'p> { stamp machinename uid gid gids }
     DirPath<'p> { path }
     Mounted3<'p> { fhandle auth_flavors }
     MountEntry<'p> { hostname directory }
@@ -245,6 +340,12 @@ structures! {
     Mapping { prog vers prot port }
     Binding<'p> { prog vers netid addr owner }
     UniversalAddress<'p> { addr }
+    RemoteCall<'p> { prog vers proc_ args }
+    RemoteResult2<'p> { port res }
+    RemoteResult<'p> { addr results }
+    Netbuf<'p> { maxlen buf }
+    AddressCalls<'p> { prog vers success failure netid }
+    RemoteCalls<'p> { prog vers proc_ success failure indirect netid }
     AddressEntry<'p> { maddr nc_netid nc_semantics nc_protofmly nc_proto }
     AclEntry { tag id permissions }
     AclList { count entries }

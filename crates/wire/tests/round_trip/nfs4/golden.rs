@@ -17,6 +17,7 @@ use steadfast_wire::nfs4::{
     SetXattrOption4, SpaceLimit4, StateId4, StateProtect4, StateProtectResult4, TestStateId4Result,
     Write4Args, XattrName4Args,
 };
+use steadfast_wire::rpc::AuthSys;
 use steadfast_xdr::{Decode, Encode, Reader};
 
 fn check<'a, T>(value: &T, bytes: &'a [u8])
@@ -223,7 +224,7 @@ fn a_session_is_made() {
         back: channel(vec![6]),
         cb_program: 0x4000_0000,
         sec_parms: vec![
-            CallbackSec4::Sys { stamp: 1, machine_name: b"host", uid: 2, gid: 3, gids: vec![4] },
+            CallbackSec4::Sys(AuthSys { stamp: 1, ..AuthSys::new(b"host", 2, 3, &[4]) }),
             CallbackSec4::None,
         ],
     };

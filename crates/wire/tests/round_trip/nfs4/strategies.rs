@@ -130,13 +130,7 @@ impl<'p> Make<'p> for CallbackSec4<'p> {
         let number = Make::make(parts, at);
         match word(parts, at) % 3 {
             0 => Self::None,
-            1 => Self::Sys {
-                stamp: number,
-                machine_name: Make::make(parts, at),
-                uid: Make::make(parts, at),
-                gid: Make::make(parts, at),
-                gids: Make::make(parts, at),
-            },
+            1 => Self::Sys(Make::make(parts, at)),
             _ => Self::Gss(number, Make::make(parts, at), Make::make(parts, at)),
         }
     }

@@ -58,15 +58,8 @@ impl Changes4 {
         let count = compound.count() + tail.count();
         let arguments = compound.announcing(count).arguments();
         let padded = data.len().next_multiple_of(4);
-        let length = self.head.len() - 4 + arguments.len() + padded + tail.operations().len();
+        out.push_head(&self.head, xid, arguments.len() + padded + tail.operations().len());
         let bytes = out.bytes();
-        let start = bytes.len();
-        bytes.extend_from_slice(&self.head);
-        if let Some(place) = bytes.get_mut(start..start + 8) {
-            let (mark, xid_place) = place.split_at_mut(4);
-            mark.copy_from_slice(&(0x8000_0000 | length as u32).to_be_bytes());
-            xid_place.copy_from_slice(&xid.to_be_bytes());
-        }
         bytes.extend_from_slice(&arguments);
         if data.len() <= COPY_BYTES_MAX {
             bytes.extend_from_slice(data);
