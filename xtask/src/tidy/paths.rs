@@ -14,7 +14,7 @@ const PLACEHOLDER: &str = "LOAD";
 pub(super) fn faults(root: &Path) -> Result<Vec<String>> {
     let files = tracked_files(root)?;
     let mut faults = Vec::new();
-    for document in files.iter().filter(|file| file.ends_with(".md")) {
+    for document in files.iter().filter(|file| has_extension(file, "md")) {
         let text = read(&root.join(document))?;
         faults.extend(differences(&text, &files).map(|fault| format!("{document}:{fault}")));
     }
@@ -36,6 +36,10 @@ fn tracked_files(root: &Path) -> Result<Vec<String>> {
     Ok(names.filter(|name| root.join(name).exists()).collect())
 }
 
+fn has_extension(file: &str, wanted: &str) -> bool {
+    Path::new(file).extension().is_some_and(|extension| extension == wanted)
+}
+
 /// Faults of a document, each with its line.
 fn differences<'text>(
     text: &'text str,
@@ -54,7 +58,7 @@ fn fault_of(name: &str, files: &[String]) -> Option<String> {
     if line.is_some_and(|line| line.starts_with(|digit: char| digit.is_ascii_digit())) {
         return Some(format!("{file}.rs is named by a line, which moves: name a function"));
     }
-    let is_source = file.ends_with(".rs") && !file.contains([' ', '*', '…']);
+    let is_source = has_extension(file, "rs") && !file.contains([' ', '*', '…']);
     if !is_source || file.contains(PLACEHOLDER) {
         return None;
     }
