@@ -414,7 +414,8 @@ fn envelopes(seeds: &Seeds<'_>) -> io::Result<()> {
 
 fn mount(seeds: &Seeds<'_>) -> io::Result<()> {
     let target = "mount";
-    let mounted = Mounted3 { fhandle: NfsFh3(b"handle"), auth_flavors: [1, 0].into_iter().collect() };
+    let mounted =
+        Mounted3 { fhandle: NfsFh3(b"handle"), auth_flavors: [1, 0].into_iter().collect() };
     let entry = MountEntry { hostname: b"host", directory: b"/a" };
     let groups = List(vec![Group { name: b"*" }, Group { name: b"10.0.0.0/8" }]);
     seeds.picked(target, "mnt_argument", 0, &DirPath { path: b"/a/b" })?;
