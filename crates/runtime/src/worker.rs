@@ -36,8 +36,10 @@ const TURNS_OF_LOOK: usize = 256;
 /// nothing to be closed for it, in ms.
 const BACKLOG_CHECK_MS: u64 = 100;
 const SLOW_MS: u64 = 1_000;
-/// How long peers that have sent calls of late get to close their side at the end, in ms.
-const LINGER_MS: u64 = 200;
+/// How long peers get to close their side at the end, in ms; and all of them together, once none has sent
+/// anything for so long.
+const LINGER_MS: u64 = 500;
+const QUIET_MS: u64 = 100;
 
 pub(crate) struct Worker {
     pool: Arc<Pool>,
@@ -640,8 +642,8 @@ impl Worker {
 
     /// Last step of the end. A connection that is closed with calls unread is reset, and what
     /// was sent may be lost with it: so the peers are told that no more comes, and what they
-    /// send is thrown away until they close, too. Those that have sent nothing for a while are
-    /// hardly about to: others do not wait for them until they are served again.
+    /// send is thrown away until they close, too. Where no more comes there is nothing to be lost:
+    /// idle clients do not keep the others from being served by the next server.
     fn close_all(&mut self, seat: &Seat, core: &mut SeatCore) {
         seat.mailbox.take();
         for handed_over in seat.take_handed_over() {
@@ -653,18 +655,20 @@ impl Worker {
             net::shut_down_sending(&slot.connection.socket);
         }
         let mut scrap = vec![0; Appetite::BYTES_MAX];
-        let begun_ms = self.shared.now_ms();
-        let end_ms = begun_ms + LINGER_MS;
+        let end_ms = self.shared.now_ms() + LINGER_MS;
+        let mut quiet_ms = end_ms;
         let mut readable: Vec<u64> = core.connections.iter().map(|(token, _)| token).collect();
         loop {
+            if !readable.is_empty() {
+                quiet_ms = self.shared.now_ms() + QUIET_MS;
+            }
             for token in readable.drain(..) {
                 let Some(slot) = core.connections.at(token) else { continue };
-                let is_quiet = slot.active_ms + LINGER_MS <= begun_ms;
-                if throw_away(&slot.connection, &mut scrap) || is_quiet {
+                if throw_away(&slot.connection, &mut scrap) {
                     accept::close(&self.pool, seat, core, token);
                 }
             }
-            let left_ms = end_ms.saturating_sub(self.shared.now_ms());
+            let left_ms = end_ms.min(quiet_ms).saturating_sub(self.shared.now_ms());
             let is_empty = core.connections.iter().next().is_none();
             let patience = Duration::from_millis(left_ms);
             if is_empty

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -75,30 +76,36 @@ impl OpenedLog {
         std::mem::take(&mut self.replies)
     }
 
-    /// Makes stable what the log has while calls are still served: what is left for its closing, during which
-    /// nobody is served, is what comes from here on. A disk that is slow, or hangs, is not waited for.
+    /// Flushes the disks while calls are still served, so that little is left for the end, when nobody is. After
+    /// [`FLUSH_PATIENCE`] it goes on without those that are slow, or hang.
     pub(crate) fn flush_while_serving(&self) {
         let Some(keeper) = &self.keeper else { return };
-        if keeper.phase() != Phase::On {
-            return;
-        }
         let (ended, end) = mpsc::channel();
-        let keeper = Arc::clone(keeper);
-        let flush = move || {
-            for _ in 0..FLUSHES_MAX {
-                let begun = Instant::now();
-                keeper.checkpoint_now();
-                // While one flushes much, much comes.
-                if begun.elapsed() < SHORT_FLUSH {
-                    break;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flush = {
+            let (keeper, is_over) = (Arc::clone(keeper), Arc::clone(&is_over));
+            move || {
+                for _ in 0..FLUSHES_MAX {
+                    let begun = Instant::now();
+                    keeper.flush();
+                    // While one flushes much, much comes.
+                    if begun.elapsed() < SHORT_FLUSH || is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
                 }
+                // After the patience nobody hears it.
+                let _ = ended.send(());
             }
-            // Nobody hears it who has waited for long enough.
-            let _ = ended.send(());
         };
         // Without a thread, all is flushed when the log is closed.
-        if thread::Builder::new().name("last flush".to_owned()).spawn(flush).is_ok() {
-            let _ = end.recv_timeout(FLUSH_PATIENCE);
+        if thread::Builder::new().name("last flush".to_owned()).spawn(flush).is_ok()
+            && end.recv_timeout(FLUSH_PATIENCE).is_err()
+        {
+            is_over.store(true, Ordering::SeqCst);
+            tracing::warn!(
+                "the disks are not flushed after {} s; calls are not served any more",
+                FLUSH_PATIENCE.as_secs()
+            );
         }
     }
 

@@ -65,8 +65,8 @@ const PLUGINS_DIRECTORY: &str = "plugins.d";
 /// 3. The program may call [`Server::reload`] and the methods that describe the server on any thread,
 ///    several at a time. It needs none of them to serve: the server runs the calls of clients, the
 ///    requests of tools and the changes of shares on threads of its own.
-/// 4. The program calls [`Server::stop`] on a thread that can wait: 20 s for calls under way, and as
-///    long as the disks take. Dropping the server stops it, too.
+/// 4. The program calls [`Server::stop`] on a thread that can wait: 10 s for disks to be flushed while
+///    clients are served, 20 s for calls under way, and as long as the disks take for the rest. Dropping the server stops it, too.
 ///
 /// One process can have several servers, each with its own state directory and addresses. A server
 /// reports with `tracing`; it prints nothing and never ends the process.
@@ -298,8 +298,8 @@ impl Server {
         self.mount_by.lines(sorted.iter().take(shares_max).map(|export| &*export.share))
     }
 
-    /// Finishes calls under way, makes everything stable, and leaves nothing behind: the log is
-    /// empty and closed, unless a disk has failed.
+    /// Flushes the disks while it still serves, finishes calls under way, makes everything stable, and leaves
+    /// nothing behind: the log is empty and closed, unless a disk has failed.
     ///
     /// # Errors
     /// When calls did not end in time. What they were promised is in the log, or was not promised.
@@ -318,11 +318,11 @@ impl Server {
             // What is under way may have a file system join the intent log.
             self.starting.wait(START_PATIENCE);
         }
+        self.log.flush_while_serving();
         self.control = None;
         if !self.registered.is_empty() {
             registration::withdraw(&self.registered);
         }
-        self.log.flush_while_serving();
         let is_finished = self.runtime.take().is_none_or(|runtime| runtime.shutdown(GRACE));
         self.outbound.end(self.engine.hosts_with_locks());
         self.journaling_clients.close(self.engine.write_verifier());

@@ -230,6 +230,8 @@ mod tests {
         assert_eq!(read(&not_served), Ok(Answer::Refused));
         not_served[23] = 5;
         assert_eq!(read(&not_served), Ok(Answer::NotExecuted));
-        assert_eq!(read(b"\0\0\0\x05\0\0\0\x01\0\0\0\x01\0\0\0\x01"), Ok(Answer::Refused));
+        let denied = b"\0\0\0\x05\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x05";
+        assert_eq!(read(denied), Ok(Answer::Refused));
+        assert!(read(&denied[..16]).is_err(), "without the reason it is no reply");
     }
 }
