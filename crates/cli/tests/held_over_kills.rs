@@ -123,8 +123,8 @@ impl<'test> Holder<'test> {
         self.client.lock(open, OWNER, LockType4::Write, range).unwrap();
     }
 
-    /// Writes into all files, in an order of its own, until the test has ended; one time in eight the file's range is
-    /// unlocked and locked again instead, or the file opened and closed.
+    /// Writes into all files, in an order of its own, until the test has ended; instead, one time in eight
+    /// the file's range is unlocked and locked again, and one time in eight the file is opened and closed.
     fn work(mut self) -> Self {
         let mut random = self.number;
         while !self.shared.has_ended.load(Ordering::Relaxed) {

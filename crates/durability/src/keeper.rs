@@ -13,7 +13,7 @@
 //! | `gate` | The server leaves and enters the log when no change is half in it |
 //! | `left` | One thread at a time switches the log; a failed device is tried again, at growing intervals |
 //! | `wakeup` | Committers sleep while there is nothing to write, and miss no work |
-//! | `writes` | Nothing is switched while a batch is on its way; only committers wait for a slow device |
+//! | `writes` | Nothing is switched while a write is under way; only committers wait for a slow device |
 //! | `superblocks` | One thread at a time writes superblocks; a failure makes a committer leave the log |
 //! | `waiting`, `parked` | Replies are sent, and threads go on, once their records are stable |
 //! | `requests` | A thread that asks for a checkpoint waits for one that begins later |
@@ -21,12 +21,12 @@
 //! | `file_systems`, `served` | A file system keeps its index while it is registered, flushed or removed |
 //! | `faults` | Changes of a file system that cannot be flushed wait; others do not |
 //! | `known_marks` | A file system always has a whole mark |
-//! | `moments` | Replay knows up to which time all changes by the server have records |
+//! | `time_marks` | A time mark is due while operations come that no checkpoint has covered; marks call for no others |
 //! | `state_files`, `noted` | The state directory has what the next start needs besides the log |
 //! | `running` | The threads end with the server |
 //!
 //! The other modules work with all parts: `place` takes changes into the log, `committer` writes, `keeping`
-//! stores replies, `checkpoint` and `marks` flush, `switch` and `unmade` leave the log and enter it again,
+//! stores replies, `moments` writes time marks, `checkpoint` and `marks` flush, `switch` and `unmade` leave the log and enter it again,
 //! `faulty` tries file systems that could not be flushed, `status` and `for_server` report.
 
 mod checkpoint;
@@ -55,6 +55,7 @@ mod superblocks;
 pub(super) mod switch;
 #[cfg(test)]
 pub(super) mod switch_tests;
+mod time_marks;
 mod unmade;
 mod waiting;
 mod wakeup;
@@ -79,13 +80,13 @@ use gate::Gate;
 pub use gate::Phase;
 use known_marks::KnownMarks;
 use left::Switch;
-use moments::TimeMarks;
 use noted::NotedUntilStable;
 use pace::Pace;
 use requests::Requests;
 use running::Running;
 use state_files::StateFiles;
 use superblocks::Superblocks;
+use time_marks::TimeMarks;
 use waiting::Waiting;
 use wakeup::{COMMITTERS, Wakeup};
 use writes::Writes;

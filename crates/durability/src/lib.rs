@@ -5,8 +5,8 @@
 //!   empties the log by checkpoints;
 //! - [`LogHandle`]: the log as storage sees it ([`steadfast_recovery::ChangeLog`]).
 //!
-//! Modules in the order of their use, each of those below it: `care` and `choices` (of `start` they use only its
-//! errors), `start`, `keeper` (its head names its parts), all others.
+//! Modules in the order of their use, each uses only those below it: `care` and `choices` (of `start` they use only
+//! its errors), `start`, `keeper` (its head names its parts), all others.
 //!
 //! Bytes and their order are the crate `steadfast-intent-log`'s, what a record means is `steadfast-recovery`'s.
 #![forbid(unsafe_code)]

@@ -37,6 +37,7 @@ use crate::turns::Company;
 use gathering::{Context, Gathering};
 use host::Host;
 use log_hold::{EndedTurn, LogHold, Step};
+pub(crate) use suspending::Patience;
 
 /// A reply buffer larger than this is not kept.
 const REPLY_BYTES_KEPT: usize = 2 << 20;

@@ -14,7 +14,7 @@ use crate::accept;
 use crate::batch::{Batch, Origin};
 use crate::connection::Connection;
 use crate::datagram;
-use crate::execution::Executor;
+use crate::execution::{Executor, Patience};
 use crate::framing::{Framing, FramingError, RecordPlace, Stash};
 use crate::log_limit::{LogKind, limited};
 use crate::mailbox::Message;
@@ -468,8 +468,8 @@ impl Worker {
                 self.shared.log,
                 LogKind::Memory,
                 warn,
-                "calls received in part or kept for later use too much memory; closing the connection of \
-                 {address}, which has sent nothing for longest"
+                "calls that were received in part, or are suspended or left to a later turn, use too much memory; \
+                 closing the connection of {address}, which has sent nothing for longest"
             );
             accept::close(&self.pool, seat, core, token);
         }
@@ -579,7 +579,7 @@ impl Worker {
 
     /// Has suspended calls go on that may, or that wait no more.
     fn recall(&self, core: &mut SeatCore, now_ms: u64) {
-        let expired_ms = now_ms.checked_sub(self.shared.options.storage_patience_ms);
+        let expired_ms = Patience::expired_ms(self.shared.options.storage_patience_ms, now_ms);
         let room = |storage| self.pool.blocked.room(storage, self.pool.uncounted(storage), now_ms);
         let ready = core.suspended.for_storage.take_ready(room, expired_ms, now_ms);
         // Each goes before those of its connection that are there already.

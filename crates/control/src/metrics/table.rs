@@ -116,7 +116,7 @@ metrics! {
     LENDS Counter "steadfast_seat_lends": "Times a worker lent its seat before a call that might block.";
     TAKEOVERS Counter "steadfast_seat_takeovers": "Times another worker took a lent seat.";
     HELD_BACK Counter "steadfast_held_back_batches":
-        "Batches of calls whose replies were batched for a moment, to be sent with those to others.";
+        "Batches of calls whose replies waited for a moment (microseconds) for those of others.";
     PUT_OFF Counter "steadfast_put_off_calls":
         "Times a call was suspended: its storage had too many workers, or it waits for a client or a name service.";
     TOLD_LATER Counter "steadfast_told_later_calls":

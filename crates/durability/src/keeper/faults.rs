@@ -131,7 +131,7 @@ impl Faults {
 
 /// The faulty file systems, shared by all threads.
 ///
-/// Each change asks whether its file system takes changes ([`Faulty::holds_up`]). While no file system is
+/// Each change asks whether its file system takes changes ([`Faulty::keeps_waiting`]). While no file system is
 /// faulty, that takes no lock.
 #[derive(Default)]
 pub(super) struct Faulty {
@@ -162,7 +162,7 @@ impl Faulty {
     }
 
     /// Whether a change of this one has to wait. For the path of a call.
-    pub(super) fn holds_up(&self, index: u32) -> bool {
+    pub(super) fn keeps_waiting(&self, index: u32) -> bool {
         self.has_any() && self.faults.lock().has(index)
     }
 
@@ -265,9 +265,9 @@ mod tests {
     fn a_change_waits_only_for_its_own_file_system() {
         let identity = Identity { uuid: [7; 16], kind: 1 };
         let faulty = Faulty::default();
-        assert!(!faulty.has_any() && faulty.is_empty() && !faulty.holds_up(4));
+        assert!(!faulty.has_any() && faulty.is_empty() && !faulty.keeps_waiting(4));
         faulty.note(4, identity, "no".to_owned(), Duration::ZERO);
-        assert!(faulty.holds_up(4) && !faulty.holds_up(5) && faulty.may_have_any());
+        assert!(faulty.keeps_waiting(4) && !faulty.keeps_waiting(5) && faulty.may_have_any());
         assert_eq!((faulty.all(), faulty.has_come_back(&identity)), (faulty.due(), None));
         faulty.note(5, Identity { kind: 2, ..identity }, "no".to_owned(), Duration::ZERO);
         assert!(faulty.let_go(4) && faulty.has_any());

@@ -4,8 +4,7 @@
 //!
 //! Each thread notes when the change that it is about to apply begins, in a place of its own, until the
 //! change has its place in the log. A mark tells the time of the oldest that has none yet, or now. One is
-//! written with what is committed, at most every [`MARK_EVERY`], and by the checkpointer while the log has
-//! something that no checkpoint has covered.
+//! written with what is committed, and by the checkpointer, when it is due (`time_marks`).
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -20,8 +19,6 @@ use steadfast_vfs::Time;
 
 use super::IntentLogKeeper;
 
-/// Between two marks, while operations come.
-const MARK_EVERY: Duration = Duration::from_millis(20);
 /// Between two looks at whether a mark is due when nothing comes.
 pub(super) const IDLE_MARK: Duration = Duration::from_millis(100);
 
@@ -91,55 +88,6 @@ fn all_have_places_before_ns() -> u64 {
     let threads = THREADS.lock();
     let applying = threads.iter().filter(|thread| thread.count.load(Ordering::SeqCst) > 0);
     applying.map(|thread| thread.since_ns.load(Ordering::SeqCst)).fold(now, u64::min)
-}
-
-/// Which marks were written.
-///
-/// A mark is due while operations come that no checkpoint has covered, and not more often than every
-/// [`MARK_EVERY`]. Marks themselves are no operations: they call for no others.
-#[derive(Debug, Default)]
-pub(super) struct TimeMarks {
-    at: Option<Instant>,
-    /// The last LSN when the last was written, its own included.
-    last: u64,
-    /// The last LSN that is of something else.
-    operation: u64,
-    /// A checkpoint has covered the LSNs up to this.
-    checkpointed: u64,
-}
-
-impl TimeMarks {
-    /// Whether the last was written just now.
-    fn is_early(&self, now: Instant) -> bool {
-        self.at.is_some_and(|at| now.duration_since(at) < MARK_EVERY)
-    }
-
-    /// Whether a log up to this LSN has operations that no checkpoint has covered.
-    fn is_needed(&mut self, last: u64) -> bool {
-        if last > self.last {
-            self.operation = last;
-        }
-        self.operation > self.checkpointed
-    }
-
-    /// Marks are being written, at the end of a log up to this LSN.
-    fn begin(&mut self, now: Instant, last: u64) {
-        (self.at, self.last) = (Some(now), last);
-    }
-
-    /// So many were written, up to this LSN.
-    fn end(&mut self, count: u64, to: u64) {
-        if to > self.last + count {
-            // Operations came between.
-            self.operation = to;
-        }
-        self.last = self.last.max(to);
-    }
-
-    /// A checkpoint has covered all LSNs up to this.
-    fn cover(&mut self, up_to: u64) {
-        self.checkpointed = self.checkpointed.max(up_to);
-    }
 }
 
 impl IntentLogKeeper {
@@ -216,25 +164,5 @@ mod tests {
             assert!(Instant::now() < deadline);
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    #[test]
-    fn a_mark_is_due_while_operations_come_that_no_checkpoint_has_covered() {
-        let (mut marks, mut now) = (TimeMarks::default(), Instant::now());
-        assert!(!marks.is_needed(0), "there is nothing");
-        assert!(!marks.is_early(now) && marks.is_needed(5));
-        marks.begin(now, 5);
-        marks.end(2, 7);
-        assert!(marks.is_early(now));
-        now += MARK_EVERY;
-        assert!(!marks.is_early(now) && marks.is_needed(7), "the operation is not covered yet");
-        marks.cover(5);
-        assert!(!marks.is_needed(7), "only marks came since");
-        assert!(marks.is_needed(8));
-        marks.begin(now, 8);
-        // An operation has LSN 9.
-        marks.end(2, 11);
-        marks.cover(8);
-        assert!(marks.is_needed(11));
     }
 }

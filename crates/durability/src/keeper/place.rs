@@ -176,7 +176,7 @@ impl ChangeLog for LogHandle {
     ) -> Result<Option<Box<dyn LogPlace>>, FsError> {
         let keeper = &self.0;
         loop {
-            if keeper.faulty.holds_up(file_system.0) {
+            if keeper.faulty.keeps_waiting(file_system.0) {
                 return Err(FsError::TryLater);
             }
             let phase = keeper.gate.pass();

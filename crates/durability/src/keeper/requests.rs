@@ -179,6 +179,7 @@ impl Requests {
 mod tests {
     //! Unit ring.
 
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -242,29 +243,37 @@ mod tests {
         assert_eq!([next(&requests), next(&requests)], [Due::Marks, Due::Checkpoint]);
         requests.note_ended(None);
         assert_eq!(requests.done(), (0, None), "the log was off");
-        let looks = AtomicUsize::new(0);
         let by_time = Instant::now() + Duration::from_millis(20);
-        let due = requests.next(by_time, Duration::from_millis(2), || {
-            looks.fetch_add(1, Ordering::Relaxed);
+        let due = requests.next(by_time, LONG, || panic!("not for so long"));
+        assert!(due == Due::Checkpoint && Instant::now() >= by_time, "without a request");
+    }
+
+    #[test]
+    fn something_is_done_whenever_no_request_came_for_a_while() {
+        let (requests, looks) = (Requests::default(), AtomicUsize::new(0));
+        let due = requests.next(Instant::now() + LONG, Duration::from_millis(2), || {
             // Who is called may ask for something.
-            requests.done();
+            if looks.fetch_add(1, Ordering::Relaxed) == 2 {
+                requests.want();
+            }
         });
-        assert!(due == Due::Checkpoint && Instant::now() >= by_time);
-        assert!(looks.into_inner() > 0);
+        assert_eq!((due, looks.into_inner()), (Due::Checkpoint, 3));
     }
 
     #[test]
     fn changes_wait_for_room_until_a_checkpoint_ends() {
-        let requests = Requests::default();
-        let begun = Instant::now();
-        requests.wait_for_room(Duration::from_millis(2));
-        assert!(begun.elapsed() < LONG);
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| requests.wait_for_room(LONG));
-            wait_for(|| {
-                requests.note_ended(None);
-                waiting.is_finished()
-            });
+        let requests = Arc::new(Requests::default());
+        // Of a thread that does not end, the test does not wait for the end.
+        let waits_at_most = |at_most| {
+            let requests = Arc::clone(&requests);
+            std::thread::spawn(move || requests.wait_for_room(at_most))
+        };
+        let short = waits_at_most(Duration::from_millis(2));
+        wait_for(|| short.is_finished());
+        let waiting = waits_at_most(LONG * 10);
+        wait_for(|| {
+            requests.note_ended(None);
+            waiting.is_finished()
         });
     }
 

@@ -90,21 +90,40 @@ impl Running {
 mod tests {
     //! Unit ring.
 
+    use std::sync::Arc;
     use std::sync::mpsc::channel;
 
     use super::*;
 
+    /// Starts a thread.
+    fn spawn(running: &Running, work: impl FnOnce() + Send + 'static) {
+        let work: Box<dyn FnOnce() + Send> = Box::new(work);
+        running.spawn(std::iter::once(("test".to_owned(), work))).unwrap();
+    }
+
     #[test]
     fn the_end_of_threads_is_waited_for_but_not_for_one_that_hangs() {
+        const LONG: Duration = Duration::from_secs(60);
+        const SHORT: Duration = Duration::from_millis(50);
         let running = Running::default();
-        let (hold, held) = channel::<()>();
-        let ends: Box<dyn FnOnce() + Send> = Box::new(|| {});
-        let hangs: Box<dyn FnOnce() + Send> = Box::new(move || assert!(held.recv().is_err()));
-        let works = [("ends".to_owned(), ends), ("hangs".to_owned(), hangs)];
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&has_ended);
         assert!(!running.has_threads());
-        running.spawn(works.into_iter()).unwrap();
+        spawn(&running, move || {
+            std::thread::sleep(SHORT);
+            noted.store(true, Ordering::SeqCst);
+        });
         assert!(running.has_threads());
-        running.join(Duration::from_millis(5));
+        let begun = Instant::now();
+        running.join(LONG);
+        assert!(has_ended.load(Ordering::SeqCst) && begun.elapsed() < LONG);
+        assert!(!running.has_threads());
+        let (hold, held) = channel::<()>();
+        spawn(&running, move || assert!(held.recv().is_err()));
+        let begun = Instant::now();
+        running.join(SHORT);
+        let took = begun.elapsed();
+        assert!(took >= SHORT && took < LONG, "{took:?}");
         assert!(!running.has_threads());
         drop(hold);
     }

@@ -204,7 +204,7 @@ impl CallHost for Host<'_, '_> {
         // Those who came before are first. Datagrams cannot stand in line.
         let may_stand = patience.since_ms.is_none() && self.address.is_none();
         let is_last = may_stand && core.suspended.for_storage.has_line(storage);
-        let mut room = if is_last {
+        let room = if is_last {
             match pool.blocked.room(storage, uncounted, now_ms) {
                 (Room::Free, _) => Room::Later,
                 (room, _) => room,
@@ -212,17 +212,15 @@ impl CallHost for Host<'_, '_> {
         } else {
             pool.blocked.admit(storage, uncounted, now_ms)
         };
-        if room == Room::Later && patience.is_over(now_ms) {
-            room = Room::None;
-        }
+        let room = patience.bound(room, now_ms);
         match room {
             Room::Free => self.counted = Some(storage),
             Room::Later => limited!(
                 shared.log,
                 LogKind::Storage,
                 info,
-                "many calls wait for one disk: further ones to it are suspended, so that those to \
-                 others find a worker (workers_max)"
+                "many calls wait for one disk: further ones to it wait without a worker, so that those to \
+                 others find one (workers_max)"
             ),
             Room::None => counters.told_later.add(1),
         }

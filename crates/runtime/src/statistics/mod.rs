@@ -103,10 +103,11 @@ counters! {
     lends,
     /// Times another worker took it.
     takeovers,
-    /// Batches of calls whose replies were batched for a moment, to go out with those to others.
+    /// Batches of calls whose replies were batched for a moment, to go out with those to others. Named as the
+    /// public metric is.
     held_back,
     /// Times a call was suspended, since too many workers waited for its storage, or since it waits for a client
-    /// or a name service.
+    /// or a name service. Named as the public metric is.
     put_off,
     /// Calls that could not wait for their storage: their clients were told to try later, or their
     /// datagrams dropped.

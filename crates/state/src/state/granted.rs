@@ -3,8 +3,8 @@
 //! client was told, it stays.
 //!
 //! An open is all that OPENs of one owner have asked of a file. So while one OPEN is not settled, others may
-//! ask the same, or more, and be answered. Each OPEN that adds a share is listed
-//! (`client/unsettled.rs`) until it is settled. A share goes with the last OPEN that asked for it, if none of them was settled.
+//! ask the same, or more, and be answered. Each OPEN that adds a share is listed (`client/unsettled.rs`) until
+//! it is settled. A share goes with the last OPEN that asked for it, if none of them was settled.
 
 use std::fmt;
 use std::sync::Arc;
