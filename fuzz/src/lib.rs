@@ -59,10 +59,10 @@ macro_rules! check_one_of {
 }
 
 /// Lets the client read results of a procedure, and checks that the memory it takes for lists is
-/// justified by what came. `None` for a procedure that the client does not know, else whether the
+/// justified by what came. The key is program, version and number. `None` for a procedure that the client does not know, else whether the
 /// results were well-formed.
-pub fn client_reads(program: u32, procedure: u32, results: &[u8]) -> Option<bool> {
-    match canned::read_results(program, procedure, results)? {
+pub fn client_reads(key: (u32, u32, u32), results: &[u8]) -> Option<bool> {
+    match canned::read_results(key, results)? {
         Ok(room) => {
             for (capacity, wire_bytes) in room {
                 assert!(capacity <= (results.len() / wire_bytes * 2).max(8), "room for {capacity}");

@@ -375,9 +375,11 @@ fn check_reply(message: &[u8], reply: &[u8]) {
         (NFS3, 2, procedure) => Some(is_result2(procedure, results)),
         (NFS3, 4, 1) => Some(is_compound(results)),
         (NFS3 | nfsacl::NFSACL, 3, procedure) | (mount::MOUNT, 3, procedure @ 1..) => {
-            client_reads(call.prog, procedure, results)
+            client_reads((call.prog, call.vers, procedure), results)
         }
-        (recovery::RECOVERY, 1, procedure) => client_reads(call.prog, procedure, results),
+        (recovery::RECOVERY, 1, procedure) => {
+            client_reads((call.prog, call.vers, procedure), results)
+        }
         (mount::MOUNT, _, 1) => Some(whole::<FhStatus>(results)),
         (mount::MOUNT, _, 2) => Some(whole::<MountList<'_>>(results)),
         (mount::MOUNT, _, 5 | 6) => Some(whole::<Exports<'_>>(results)),

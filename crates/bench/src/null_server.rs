@@ -1,5 +1,5 @@
 //! A server that knows only one answer: every call gets an empty successful reply. What it
-//! costs a call is the floor that sockets alone set.
+//! costs a call is the floor that sockets alone set. It replies once the whole call has come.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -34,7 +34,8 @@ struct Connection {
     socket: TcpStream,
     splitter: Splitter,
     /// Of the call that is coming: what there is of its xid.
-    xid: Vec<u8>,
+    xid: [u8; XID_BYTES],
+    xid_bytes: usize,
     out: Vec<u8>,
 }
 
@@ -87,9 +88,7 @@ impl NullServer {
                 socket.set_nodelay(true)?;
                 self.next_token += 1;
                 self.epoll.add(&socket, self.next_token, Interest::StreamEdges)?;
-                let (splitter, xid, out) = (Splitter::default(), Vec::new(), Vec::new());
-                let connection = Connection { socket, splitter, xid, out };
-                self.connections.insert(self.next_token, connection);
+                self.connections.insert(self.next_token, Connection::over(socket));
                 Ok(())
             }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
@@ -99,6 +98,16 @@ impl NullServer {
 }
 
 impl Connection {
+    fn over(socket: TcpStream) -> Self {
+        Self {
+            socket,
+            splitter: Splitter::default(),
+            xid: [0; XID_BYTES],
+            xid_bytes: 0,
+            out: Vec::new(),
+        }
+    }
+
     fn serve(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.flush()?;
         loop {
@@ -127,11 +136,15 @@ impl Connection {
             }
             match self.splitter.step(&mut bytes, CALL_BYTES_MAX) {
                 Ok(Step::Piece(piece)) => {
-                    self.xid.extend(piece.iter().take(XID_BYTES.saturating_sub(self.xid.len())));
+                    let missing = self.xid.iter_mut().skip(self.xid_bytes);
+                    for (place, byte) in missing.zip(piece) {
+                        *place = *byte;
+                        self.xid_bytes += 1;
+                    }
                 }
                 Ok(Step::End) => {
-                    let xid = std::mem::take(&mut self.xid);
-                    self.reply(&xid)?;
+                    let (xid, xid_bytes) = (self.xid, std::mem::take(&mut self.xid_bytes));
+                    self.reply(xid.get(..xid_bytes).unwrap_or(&[]))?;
                 }
                 Ok(Step::Starved) => return Ok(()),
                 Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -169,6 +182,52 @@ mod tests {
     use crate::op::{Load, Operation, run};
     use crate::{Control, Target};
     use std::time::Duration;
+
+    fn connection() -> Connection {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Connection::over(TcpStream::connect(listener.local_addr().unwrap()).unwrap())
+    }
+
+    fn fragment(bytes: &[u8], is_last: bool) -> Vec<u8> {
+        [&Mark::new(bytes.len(), is_last).to_bytes()[..], bytes].concat()
+    }
+
+    #[test]
+    fn calls_in_any_pieces_get_their_replies() {
+        let mut expected = connection();
+        expected.reply(&[1, 2, 3, 4]).unwrap();
+        expected.reply(&[5, 6, 7, 8]).unwrap();
+        let stream = [
+            fragment(&[1, 2], false),
+            fragment(&[], false),
+            fragment(&[3, 4, 9, 9, 9, 9], true),
+            fragment(&[5, 6, 7, 8, 9, 9, 9, 9], true),
+        ]
+        .concat();
+        for size in 1..=stream.len() {
+            let mut connection = connection();
+            for piece in stream.chunks(size) {
+                connection.answer(piece).unwrap();
+            }
+            assert_eq!(connection.out, expected.out, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_call_ends_the_connection() {
+        let too_long = Mark::whole(CALL_BYTES_MAX + 1).to_bytes();
+        let together = [fragment(&[0; 8], false), Mark::whole(CALL_BYTES_MAX).to_bytes().to_vec()];
+        for bytes in
+            [fragment(&[], true), fragment(&[1, 2, 3], true), too_long.to_vec(), together.concat()]
+        {
+            for size in [1, bytes.len()] {
+                let mut connection = connection();
+                let outcome = bytes.chunks(size).try_for_each(|piece| connection.answer(piece));
+                assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::InvalidData);
+                assert!(connection.out.is_empty());
+            }
+        }
+    }
 
     #[test]
     fn the_load_generator_runs_against_it() {

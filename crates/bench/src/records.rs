@@ -117,7 +117,7 @@ pub(crate) enum Arrival<'a> {
     End,
 }
 
-/// Takes a stream apart into records. Those of several fragments, which no server is known to send,
+/// Takes a stream apart into records. Those of several fragments, which no NFS server is known to send,
 /// are gathered first, also long ones.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {

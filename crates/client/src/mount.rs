@@ -11,9 +11,6 @@ use crate::transport::RpcTransport;
 
 pub use steadfast_wire::mount::PROGRAM as MOUNT;
 
-/// Most entries of a list that are taken from a server.
-const LIST_MAX: usize = 1_000_000;
-
 const fn mount3(number: u32, name: &'static str) -> Procedure {
     Procedure { program: MOUNT, version: 3, number, name }
 }
@@ -119,14 +116,13 @@ pub fn umntall(transport: &mut impl RpcTransport, identity: &Identity) -> Result
     nothing(UMNTALL, &bytes)
 }
 
+/// Elements of a list. The record bounds it
+/// ([`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX)): each element takes bytes of it.
 fn list<'a, T: Decode<'a>>(
     procedure: Procedure,
     bytes: &'a [u8],
 ) -> Result<std::vec::IntoIter<T>, ClientError> {
     let List(items) = decoded(procedure, bytes)?;
-    if items.len() > LIST_MAX {
-        return Err(ClientError::ListTooLong { procedure: procedure.name, max: LIST_MAX });
-    }
     Ok(items.into_iter())
 }
 

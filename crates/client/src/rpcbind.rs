@@ -1,6 +1,7 @@
 //! Where a host serves its programs: rpcbind (RFC 1833), version 2 (§3) and versions 3 and 4 (§2).
 
-use steadfast_wire::rpcbind::{BindingList, MappingList, UniversalAddress, universal_parts};
+use steadfast_wire::ListReader;
+use steadfast_wire::rpcbind::{UniversalAddress, universal_parts};
 use steadfast_xdr::{Decode, Encode, Reader, XdrError};
 
 use crate::call::{Identity, Procedure, encoded};
@@ -160,13 +161,14 @@ pub fn unset2(transport: &mut impl RpcTransport, mapping: &Mapping) -> Result<bo
 /// See [`ClientError`].
 pub fn dump(transport: &mut impl RpcTransport) -> Result<Vec<Registration>, ClientError> {
     let bytes = call(transport, DUMP, &[])?;
-    let known = decoded(DUMP, BindingList::decode(&mut Reader::new(&bytes)))?.0.into_iter();
-    let known = known.filter_map(|it| {
+    let registration = |it: Binding<'_>| {
         let (_, port) = universal_parts(it.addr)?;
         let netid = it.netid.to_vec();
         Some(Registration { program: it.prog, version: it.vers, netid, port })
-    });
-    Ok(known.collect())
+    };
+    let mut r = Reader::new(&bytes);
+    let known = ListReader::new(&mut r).filter_map(|it| it.map(registration).transpose());
+    decoded(DUMP, known.collect())
 }
 
 /// DUMP of version 2.
@@ -175,8 +177,7 @@ pub fn dump(transport: &mut impl RpcTransport) -> Result<Vec<Registration>, Clie
 /// See [`ClientError`].
 pub fn dump2(transport: &mut impl RpcTransport) -> Result<Vec<Registration>, ClientError> {
     let bytes = call(transport, DUMP2, &[])?;
-    let known = decoded(DUMP2, MappingList::decode(&mut Reader::new(&bytes)))?.0.into_iter();
-    let known = known.map(|it| {
+    let registration = |it: Mapping| {
         let netid: &[u8] = match it.prot {
             PROTOCOL_TCP => b"tcp",
             PROTOCOL_UDP => b"udp",
@@ -184,6 +185,63 @@ pub fn dump2(transport: &mut impl RpcTransport) -> Result<Vec<Registration>, Cli
         };
         let port = u16::try_from(it.port).unwrap_or(0);
         Registration { program: it.prog, version: it.vers, netid: netid.to_vec(), port }
-    });
-    Ok(known.collect())
+    };
+    let mut r = Reader::new(&bytes);
+    decoded(DUMP2, ListReader::new(&mut r).map(|it| it.map(registration)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::{Reply, ReplyBody};
+
+    /// Answers every call with these results.
+    struct Canned(Vec<u8>);
+
+    impl RpcTransport for Canned {
+        fn exchange(
+            &mut self,
+            _procedure: Procedure,
+            _identity: &Identity,
+            _arguments: &[u8],
+        ) -> Result<Reply, ClientError> {
+            let body = ReplyBody::Success { results_at: 0 };
+            Ok(Reply { xid: 0, body, message: self.0.clone() })
+        }
+    }
+
+    #[test]
+    fn an_address_without_a_port_is_none() {
+        let wanted = Binding { prog: 100_003, vers: 3, netid: b"tcp6", addr: b"", owner: b"" };
+        for (addr, expected) in [
+            (&b"::1.8.1"[..], Some(2049)),
+            (b"::1.0.0", None),
+            (b"", None),
+            (b"::1", None),
+            (b"::1.8.256", None),
+        ] {
+            let mut server = Canned(of(&UniversalAddress { addr }));
+            assert_eq!(port_by_address(&mut server, &wanted).unwrap(), expected, "{addr:?}");
+        }
+    }
+
+    #[test]
+    fn a_result_that_is_missing_is_malformed() {
+        let binding = Binding { prog: 1, vers: 1, netid: b"", addr: b"", owner: b"" };
+        let mapping = Mapping { prog: 1, vers: 1, prot: PROTOCOL_TCP, port: 1 };
+        let mut server = Canned(Vec::new());
+        for (outcome, name) in [
+            (set(&mut server, &binding), "SET"),
+            (set2(&mut server, &mapping), "SET"),
+            (unset(&mut server, &binding), "UNSET"),
+            (unset2(&mut server, &mapping), "UNSET"),
+        ] {
+            let error = outcome.unwrap_err();
+            assert!(
+                matches!(error, ClientError::Malformed { procedure, .. } if procedure == name),
+                "{error}"
+            );
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
 }

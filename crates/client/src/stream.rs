@@ -38,6 +38,8 @@ pub struct RpcConnection {
     splitter: Splitter,
     /// What has come of a record whose end has not.
     partial: Vec<u8>,
+    /// Where the next record begins is not known any more, since a record was too long.
+    lost_place: Option<TooLarge>,
     unclaimed: HashMap<u32, Reply>,
     /// Calls of the server's, [`CALLS_MAX`] at most.
     calls: VecDeque<Vec<u8>>,
@@ -68,6 +70,7 @@ impl RpcConnection {
             consumed: 0,
             splitter: Splitter::default(),
             partial: Vec::new(),
+            lost_place: None,
             unclaimed: HashMap::new(),
             calls: VecDeque::new(),
         })
@@ -223,16 +226,25 @@ impl RpcConnection {
         }
     }
 
-    /// A whole record, if one has come.
+    /// A whole record, if one has come. After one that was too long nothing can be read from the
+    /// connection: each further call fails as the first one did.
     fn take_record(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
+        if let Some(TooLarge { announced_bytes, .. }) = self.lost_place {
+            return Err(ClientError::RecordTooLong { bytes: announced_bytes as usize });
+        }
         let mut rest = self.input.get(self.consumed..).unwrap_or(&[]);
         let is_whole = loop {
             match self.splitter.step(&mut rest, RECORD_BYTES_MAX) {
                 Ok(Step::Piece(piece)) => self.partial.extend_from_slice(piece),
                 Ok(Step::End) => break true,
                 Ok(Step::Starved) => break false,
-                Err(TooLarge { announced_bytes, .. }) => {
-                    return Err(ClientError::RecordTooLong { bytes: announced_bytes as usize });
+                Err(error) => {
+                    self.lost_place = Some(error);
+                    // Neither is of use any more.
+                    (self.input, self.consumed, self.partial) = (Vec::new(), 0, Vec::new());
+                    return Err(ClientError::RecordTooLong {
+                        bytes: error.announced_bytes as usize,
+                    });
                 }
             }
         };
@@ -346,8 +358,16 @@ mod tests {
     #[test]
     fn a_record_without_bound_is_refused_and_an_end_is_told() {
         let (mut connection, mut server) = pair();
+        // In the second fragment; a whole reply follows, but where it begins nobody can tell.
+        let whole = reply(1, &[]);
+        server.write_all(&[0, 0, 0, 1, 9]).unwrap();
         server.write_all(&0x7fff_ffff_u32.to_be_bytes()).unwrap();
-        assert!(matches!(connection.receive_any(), Err(ClientError::RecordTooLong { .. })));
+        server.write_all(&Mark::whole(whole.len()).to_bytes()).unwrap();
+        server.write_all(&whole).unwrap();
+        for _ in 0..3 {
+            let error = connection.receive_any().unwrap_err();
+            assert!(matches!(error, ClientError::RecordTooLong { bytes: 0x8000_0000 }), "{error}");
+        }
         let (mut connection, server) = pair();
         drop(server);
         assert!(matches!(connection.receive_any(), Err(ClientError::Closed)));

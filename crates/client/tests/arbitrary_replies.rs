@@ -4,6 +4,7 @@
 
 mod canned;
 
+use canned::Key;
 use proptest::prelude::*;
 use steadfast_client::{AcceptedError, ClientError, Denial, NFS3, ReplyBody, parse_reply};
 use steadfast_client::{mount, nfsacl, recovery, rpcbind};
@@ -21,17 +22,20 @@ fn likely_bytes() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(words, tail)| [words.concat(), tail].concat())
 }
 
-fn procedures() -> impl Iterator<Item = (u32, u32)> {
+fn procedures() -> impl Iterator<Item = Key> {
+    let of = |program, version| move |number| (program, version, number);
     (0..22)
-        .map(|number| (NFS3, number))
-        .chain((0..3).map(|number| (nfsacl::NFSACL, number)))
-        .chain(recovery::ALL.iter().map(|one| (recovery::RECOVERY, one.number)))
-        .chain((1..6).map(|number| (mount::MOUNT, number)))
-        .chain([(rpcbind::RPCBIND, 3)])
+        .map(of(NFS3, 3))
+        .chain((0..3).map(of(nfsacl::NFSACL, 3)))
+        .chain(recovery::ALL.iter().map(|one| one.number).map(of(recovery::RECOVERY, 1)))
+        .chain((1..6).map(of(mount::MOUNT, 3)))
+        .chain((0..5).map(of(rpcbind::RPCBIND, 2)))
+        .chain([(rpcbind::RPCBIND, 3, 3)])
+        .chain([1, 2, 4].map(of(rpcbind::RPCBIND, 4)))
 }
 
-fn check(program: u32, procedure: u32, results: &[u8]) -> Result<bool, TestCaseError> {
-    let Ok(room) = canned::read_results(program, procedure, results).unwrap() else {
+fn check(key: Key, results: &[u8]) -> Result<bool, TestCaseError> {
+    let Ok(room) = canned::read_results(key, results).unwrap() else {
         return Ok(false);
     };
     for (capacity, wire_bytes) in room {
@@ -46,8 +50,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
     fn any_results_are_read_or_refused(bytes in likely_bytes()) {
-        for (program, procedure) in procedures() {
-            check(program, procedure, &bytes)?;
+        for key in procedures() {
+            check(key, &bytes)?;
         }
     }
 
@@ -115,15 +119,17 @@ proptest! {
 fn announced_lengths_take_no_memory() {
     let words = |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|w| w.to_be_bytes()).collect() };
     let cases = [
+        // rpcbind's DUMP of version 4: an entry whose owner has a thousand bytes.
+        (rpcbind::RPCBIND, 4, 4, words(&[1, 1, 1, 0, 0, 1000, 1])),
         // MNT: a handle of no bytes, four thousand million flavours.
-        (mount::MOUNT, 1, words(&[0, 0, u32::MAX, 1])),
+        (mount::MOUNT, 3, 1, words(&[0, 0, u32::MAX, 1])),
         // READ: 16 MiB of data.
-        (NFS3, 6, words(&[0, 0, 16 << 20, 1, 16 << 20, 5])),
+        (NFS3, 3, 6, words(&[0, 0, 16 << 20, 1, 16 << 20, 5])),
         // GETACL: 1024 entries.
-        (nfsacl::NFSACL, 1, words(&[0, 0, 15, 1024, 1024, 1])),
+        (nfsacl::NFSACL, 3, 1, words(&[0, 0, 15, 1024, 1024, 1])),
     ];
-    for (program, procedure, bytes) in cases {
-        let result = canned::read_results(program, procedure, &bytes).unwrap();
+    for (program, version, procedure, bytes) in cases {
+        let result = canned::read_results((program, version, procedure), &bytes).unwrap();
         assert!(matches!(result, Err(ClientError::Malformed { .. })), "{result:?}");
     }
 }
@@ -135,26 +141,38 @@ fn results_of_every_kind_are_read() {
     let list = |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|w| w.to_be_bytes()).collect() };
     let attributes = [vec![0, 0, 0, 1], none(20)].concat();
     let cases = [
-        (NFS3, 1, [none(1), attributes].concat()),
-        (NFS3, 6, none(5)),
-        (NFS3, 8, none(5)),
+        (NFS3, 3, 1, [none(1), attributes].concat()),
+        (NFS3, 3, 6, none(5)),
+        (NFS3, 3, 8, none(5)),
         (
             NFS3,
+            3,
             16,
             [none(4), list(&[1, 0, 7, 1, u32::from_be_bytes(*b"a\0\0\0"), 0, 1, 0, 1])].concat(),
         ),
-        (NFS3, 19, none(14)),
-        (nfsacl::NFSACL, 1, none(7)),
-        (recovery::RECOVERY, 1, none(5)),
-        (recovery::RECOVERY, 2, none(3)),
-        (recovery::RECOVERY, 3, none(5)),
-        (recovery::RECOVERY, 4, none(3)),
-        (recovery::RECOVERY, 5, none(3)),
-        (mount::MOUNT, 1, list(&[0, 4, 9, 2, 0, 1])),
-        (mount::MOUNT, 5, list(&[1, 0, 1, 0, 0, 0])),
-        (rpcbind::RPCBIND, 3, list(&[2049])),
+        (NFS3, 3, 17, none(6)),
+        (NFS3, 3, 19, none(14)),
+        (nfsacl::NFSACL, 3, 1, none(7)),
+        (recovery::RECOVERY, 1, 1, none(5)),
+        (recovery::RECOVERY, 1, 2, none(3)),
+        (recovery::RECOVERY, 1, 3, none(5)),
+        (recovery::RECOVERY, 1, 4, none(3)),
+        (recovery::RECOVERY, 1, 5, none(3)),
+        (mount::MOUNT, 3, 1, list(&[0, 4, 9, 2, 0, 1])),
+        (mount::MOUNT, 3, 5, list(&[1, 0, 1, 0, 0, 0])),
+        (rpcbind::RPCBIND, 2, 0, none(0)),
+        (rpcbind::RPCBIND, 2, 1, list(&[1])),
+        (rpcbind::RPCBIND, 2, 2, none(1)),
+        (rpcbind::RPCBIND, 2, 3, list(&[2049])),
+        (rpcbind::RPCBIND, 2, 4, list(&[1, NFS3, 3, 6, 2049, 1, NFS3, 3, 17, 70_000, 0])),
+        (rpcbind::RPCBIND, 3, 3, list(&[6, u32::from_be_bytes(*b"::.8"), 0x2e31_0000])),
+        (rpcbind::RPCBIND, 3, 3, none(1)),
+        (rpcbind::RPCBIND, 4, 1, list(&[1])),
+        (rpcbind::RPCBIND, 4, 2, none(1)),
+        (rpcbind::RPCBIND, 4, 4, list(&[1, NFS3, 3, 0, 4, 0x2e38_2e31, 0, 1, 1, 1, 0, 0, 0, 0])),
     ];
-    for (program, procedure, bytes) in cases {
-        assert!(check(program, procedure, &bytes).unwrap(), "{program} {procedure}");
+    for (program, version, procedure, bytes) in cases {
+        let key = (program, version, procedure);
+        assert!(check(key, &bytes).unwrap(), "{key:?}");
     }
 }

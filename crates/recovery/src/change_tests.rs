@@ -4,7 +4,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use steadfast_vfs::DeviceNumber;
+use steadfast_vfs::{DeviceNumber, FileKind};
 
 use super::bytes::KINDS;
 use super::*;
@@ -162,4 +162,138 @@ proptest! {
             prop_assert_eq!(&again[..], &likely[..likely.len() - rest.len()]);
         }
     }
+}
+
+/// The change is these bytes, and they are the change.
+fn check_golden(change: &Change<'_>, expected: &[&str]) {
+    let mut bytes = Vec::new();
+    change.encode(&mut bytes);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, expected.concat());
+    assert_eq!(Change::decode(&bytes), Ok((change.clone(), &[][..])));
+}
+
+/// Each action in the newest format, byte by byte as earlier builds wrote it: what one build has logged,
+/// any other one reads.
+#[test]
+fn changes_are_the_bytes_that_logs_have() {
+    // No attributes, then what was before: times and ownership.
+    const BEFORE: &str = concat!(
+        "00",
+        "ffffffffffffffff04030201121100000000000004030201",
+        "a40100002221000032310000"
+    );
+    let key = |bytes: &[u8]| ObjectKey(StorageHandle::new(bytes).unwrap());
+    let time = |seconds| Time { seconds, nanoseconds: 0x0102_0304 };
+    let (object, dir, other) = (key(b"obj"), key(b"dir"), key(b""));
+    let (place, to) = (Place { dir, name: b"from" }, Place { dir: other, name: b"to" });
+    let before = Some(Before {
+        ctime: time(-1),
+        mtime: time(0x1112),
+        ownership: Some(Ownership { mode: 0o644, uid: 0x2122, gid: 0x3132 }),
+    });
+    let check = |action, expected: &[&str]| {
+        check_golden(&Change { before, ..Change::new(action) }, expected);
+    };
+    let unlinked = Unlinked { object: other, is_directory: false, is_left: true };
+    check(Action::Nothing, &["0300", BEFORE]);
+    let (offset, data) = (0x4142, &b"data"[..]);
+    check(
+        Action::Write { object, offset, data, gap: None },
+        &["0301036f626a", "42410000000000000400000064617461", BEFORE],
+    );
+    check(
+        Action::Write { object, offset, data, gap: Some(7) },
+        &["0309036f626a", "070000000000000042410000000000000400000064617461", BEFORE],
+    );
+    check(
+        Action::Attributes { object, size: None, gap: None },
+        &["0302036f626a", "000000000000000000", BEFORE],
+    );
+    check(
+        Action::Attributes { object, size: Some(0x5152), gap: Some(7) },
+        &["030a036f626a", "0700000000000000015251000000000000", BEFORE],
+    );
+    check(
+        Action::Acls { object, access: Some(b"acl"), default: None },
+        &["0303036f626a", "010300000061636c0000000000", BEFORE],
+    );
+    check(
+        Action::Make { place, object, target: b"target" },
+        &["0304036469720400000066726f6d", "036f626a06000000746172676574", BEFORE],
+    );
+    check(Action::Remove { place, unlinked }, &["0305036469720400000066726f6d", "000001", BEFORE]);
+    let rename = |victim| Action::Rename { from: place, to, object, is_directory: true, victim };
+    check(rename(None), &["0306036469720400000066726f6d0002000000746f", "036f626a0100", BEFORE]);
+    check(
+        rename(Some(unlinked)),
+        &["0306036469720400000066726f6d0002000000746f", "036f626a0101000001", BEFORE],
+    );
+    check(Action::Link { place, object }, &["0307036469720400000066726f6d", "036f626a", BEFORE]);
+    check(
+        Action::Settled { what: Settled::Data(object), up_to: 9 },
+        &["0308", "00036f626a0900000000000000", BEFORE],
+    );
+    check(
+        Action::Settled { what: Settled::Object(object), up_to: 9 },
+        &["0308", "01036f626a0900000000000000", BEFORE],
+    );
+    check(
+        Action::Settled { what: Settled::FileSystem, up_to: 9 },
+        &["0308", "020900000000000000", BEFORE],
+    );
+    check(
+        Action::Touched { object, ctime: time(5), mtime: time(6) },
+        &["0316036f626a", "050000000000000004030201060000000000000004030201", BEFORE],
+    );
+    check(Action::Moment { before: time(5) }, &["0315", "050000000000000004030201", BEFORE]);
+}
+
+/// What follows an action: attributes, and what is known of an object that was made.
+#[test]
+fn what_follows_an_action_is_the_bytes_that_logs_have() {
+    let time = |seconds| Time { seconds, nanoseconds: seconds as u32 + 1 };
+    let object = ObjectKey(StorageHandle::new(b"obj").unwrap());
+    let attr = Attr {
+        kind: FileKind::Symlink,
+        mode: 1,
+        links: 2,
+        uid: 3,
+        gid: 4,
+        device: DeviceNumber { major: 5, minor: 6 },
+        size: 7,
+        used: 8,
+        fsid: 9,
+        fileid: 10,
+        atime: time(11),
+        mtime: time(13),
+        ctime: time(15),
+    };
+    let place = Place { dir: object, name: b"n" };
+    let acls = MadeAcls { access: b"access".to_vec(), default: b"default".to_vec() };
+    let made = |born, acls| Some(Box::new(Made { born, acls }));
+    let change = Change {
+        after: SmallVec::from_iter([(object, attr)]),
+        made: made(Some(time(17)), Some(acls)),
+        ..Change::new(Action::Make { place, object, target: b"" })
+    };
+    check_golden(
+        &change,
+        &[
+            "0114036f626a010000006e036f626a00000000",
+            "01036f626a040100000002000000030000000400000005000000060000000700000000000000080000000000000009000000000000000a00000000000000",
+            "0b000000000000000c0000000d000000000000000e0000000f0000000000000010000000",
+            "0111000000000000001200000001060000006163636573730700000064656661756c74",
+        ],
+    );
+    let change = Change { made: made(None, None), ..change };
+    check_golden(
+        &change,
+        &[
+            "0114036f626a010000006e036f626a00000000",
+            "01036f626a040100000002000000030000000400000005000000060000000700000000000000080000000000000009000000000000000a00000000000000",
+            "0b000000000000000c0000000d000000000000000e0000000f0000000000000010000000",
+            "0000",
+        ],
+    );
 }

@@ -159,6 +159,10 @@ fn the_bound_is_that_of_all_fragments_together() {
     let error = read(&stream, &[1], 100).unwrap_err();
     assert_eq!(error, TooLarge { announced_bytes: 101, max_bytes: 100 });
     assert_eq!(read(&stream, &[1], 101).unwrap().0, [vec![0; 101]]);
+    // Of a record that comes whole in one fragment, too.
+    let whole = fragment(&[0; 101], true);
+    assert_eq!(read(&whole, &[usize::MAX], 100), Err(error));
+    assert_eq!(read(&whole, &[usize::MAX], 101).unwrap().0, [vec![0; 101]]);
     // The next record begins anew.
     let twice = [&stream[..], &stream].concat();
     assert_eq!(read(&twice, &[7], 101).unwrap().0.len(), 2);

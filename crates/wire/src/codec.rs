@@ -1,6 +1,8 @@
 //! How message types are declared: one list of fields is the type, its reader and its writer, so
 //! that the two cannot drift apart.
 
+use std::marker::PhantomData;
+
 use smallvec::{Array, SmallVec};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
@@ -78,11 +80,7 @@ pub struct List<T>(pub Vec<T>);
 
 impl<'a, T: Decode<'a>> Decode<'a> for List<T> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
-        let mut elements = Vec::new();
-        while r.bool()? {
-            elements.push(T::decode(r)?);
-        }
-        Ok(Self(elements))
+        ListReader::new(r).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -93,6 +91,38 @@ impl<T: Encode> Encode for List<T> {
             list.push(element);
         }
         list.end();
+    }
+}
+
+/// Reads a [`List`] element by element, up to its end or the first error.
+#[derive(Debug)]
+pub struct ListReader<'r, 'a, T> {
+    r: &'r mut Reader<'a>,
+    has_ended: bool,
+    element: PhantomData<T>,
+}
+
+impl<'r, 'a, T: Decode<'a>> ListReader<'r, 'a, T> {
+    /// At the list's beginning.
+    pub fn new(r: &'r mut Reader<'a>) -> Self {
+        Self { r, has_ended: false, element: PhantomData }
+    }
+}
+
+impl<'a, T: Decode<'a>> Iterator for ListReader<'_, 'a, T> {
+    type Item = Result<T, XdrError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_ended {
+            return None;
+        }
+        let element = match self.r.bool() {
+            Ok(true) => Some(T::decode(self.r)),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        };
+        self.has_ended = !matches!(element, Some(Ok(_)));
+        element
     }
 }
 

@@ -22,4 +22,4 @@ pub mod recovery;
 pub mod rpc;
 pub mod rpcbind;
 
-pub use codec::{List, ListWriter};
+pub use codec::{List, ListReader, ListWriter};

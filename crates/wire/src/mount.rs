@@ -15,7 +15,8 @@ pub const PATH_BYTES_MAX: usize = 1024;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Size of a handle in versions 1 and 2 in bytes (`FHSIZE`).
 pub const FIXED_HANDLE_BYTES: usize = 32;
-/// Most authentication flavours that a result may list; the RFC has no bound.
+/// Most authentication flavours that a result may list; the RFC has no bound. It binds the reader
+/// too: to a client of ours a result with more of them is malformed.
 pub const FLAVOURS_MAX: usize = 256;
 
 structure! {

@@ -11,10 +11,7 @@ fuzz_target!(|input: &[u8]| {
         mount::Exports<'_>,
     );
     if let Some((procedure, results)) = input.split_first() {
-        steadfast_fuzz::client_reads(
-            steadfast_client::mount::MOUNT,
-            u32::from(*procedure) % 6,
-            results,
-        );
+        let key = (steadfast_client::mount::MOUNT, 3, u32::from(*procedure) % 6);
+        steadfast_fuzz::client_reads(key, results);
     }
 });

@@ -6,6 +6,6 @@ use steadfast_client::NFS3;
 
 fuzz_target!(|input: &[u8]| {
     if let Some((procedure, results)) = input.split_first() {
-        steadfast_fuzz::client_reads(NFS3, u32::from(*procedure) % 22, results);
+        steadfast_fuzz::client_reads((NFS3, 3, u32::from(*procedure) % 22), results);
     }
 });

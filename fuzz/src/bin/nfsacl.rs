@@ -12,8 +12,11 @@ fuzz_target!(|input: &[u8]| {
         recovery::AttachArgs<'_>, recovery::JournalArgs<'_>,
     );
     if let Some((procedure, results)) = input.split_first() {
-        for program in [steadfast_client::nfsacl::NFSACL, steadfast_client::recovery::RECOVERY] {
-            steadfast_fuzz::client_reads(program, u32::from(*procedure) % 6, results);
+        let programs =
+            [(steadfast_client::nfsacl::NFSACL, 3), (steadfast_client::recovery::RECOVERY, 1)];
+        for (program, version) in programs {
+            let key = (program, version, u32::from(*procedure) % 6);
+            steadfast_fuzz::client_reads(key, results);
         }
     }
 });

@@ -53,10 +53,16 @@ fn differences<'text>(
 
 /// What is wrong with a name in code's letters, if it is that of a source.
 fn fault_of(name: &str, files: &[String]) -> Option<String> {
-    let (file, line) =
-        name.split_once(".rs:").map_or((name, None), |(file, line)| (file, Some(line)));
-    if line.is_some_and(|line| line.starts_with(|digit: char| digit.is_ascii_digit())) {
-        return Some(format!("{file}.rs is named by a line, which moves: name a function"));
+    // Behind the source a function may be named: `tidy.rs::run`.
+    let (file, line) = match name.find(".rs:") {
+        None => (name, ""),
+        Some(dot) => {
+            let (file, behind) = name.split_at(dot + ".rs".len());
+            (file, behind.trim_start_matches(':'))
+        }
+    };
+    if line.starts_with(|digit: char| digit.is_ascii_digit()) {
+        return Some(format!("{file} is named by a line, which moves: name a function"));
     }
     let is_source = has_extension(file, "rs") && !file.contains([' ', '*', '…']);
     if !is_source || file.contains(PLACEHOLDER) {
@@ -75,13 +81,15 @@ mod tests {
     #[test]
     fn names_of_sources_end_the_path_of_one() {
         let files = ["crates/wire/src/nfs4.rs", "xtask/src/tidy.rs"].map(str::to_owned);
-        let text = "`wire/src/nfs4.rs`, `nfs4.rs`\nand `fs4.rs`, `a b.rs`, `bench/src/LOAD.rs` `x`\n`tidy.rs:12` here";
+        let text = "`wire/src/nfs4.rs`, `nfs4.rs`\nand `fs4.rs`, `a b.rs`, `bench/src/LOAD.rs` `x`\n`tidy.rs:12` here\n`tidy.rs::run`, `nfs4.rs:read`, `idy.rs::run`, `fs4.rs:read`";
         let found: Vec<String> = differences(text, &files).collect();
         assert_eq!(
             found,
             [
                 "2: there is no source fs4.rs",
-                "3: tidy.rs is named by a line, which moves: name a function"
+                "3: tidy.rs is named by a line, which moves: name a function",
+                "4: there is no source idy.rs",
+                "4: there is no source fs4.rs"
             ]
         );
     }

@@ -1,9 +1,9 @@
 //! Results of NFSv3 procedures, owned.
 
+use steadfast_wire::ListReader;
 use steadfast_wire::nfs3::{
-    Access3Ok, Commit3Ok, Entry3, EntryPlus3, Fsinfo3Ok, Fsstat3Ok, Linked3, Lookup3Ok, Made3Ok,
-    NfsStat3, Pathconf3Ok, Read3Ok, Readdir3Ok, Readdirplus3Ok, Readlink3Ok, Renamed3, StableHow,
-    Write3Ok,
+    Access3Ok, Commit3Ok, Entry3, EntryPlus3, Fattr3, Fsinfo3Ok, Fsstat3Ok, Linked3, Lookup3Ok,
+    Made3Ok, NfsStat3, Pathconf3Ok, Read3Ok, Readlink3Ok, Renamed3, StableHow, Write3Ok,
 };
 use steadfast_xdr::{Decode, Reader};
 
@@ -209,37 +209,33 @@ pub(crate) fn linked(r: &mut Reader<'_>) -> Decoded<Linked> {
     Ok(Linked { attributes: it.file_attributes.map(Into::into), directory: it.linkdir_wcc.into() })
 }
 
+/// A listing, decoded entry by entry: the parts of
+/// [`Readdir3Ok`](steadfast_wire::nfs3::Readdir3Ok) and
+/// [`Readdirplus3Ok`](steadfast_wire::nfs3::Readdirplus3Ok), in their order.
+fn listing<'a, T: Decode<'a>>(r: &mut Reader<'a>, entry: impl Fn(T) -> Entry) -> Decoded<Listing> {
+    let attributes = Option::<Fattr3>::decode(r)?.map(Into::into);
+    let verifier = r.array()?;
+    let entries = ListReader::new(r).map(|it| it.map(&entry)).collect::<Result<_, _>>()?;
+    Ok(Listing { attributes, verifier, entries, eof: r.bool()? })
+}
+
 pub(crate) fn readdir(r: &mut Reader<'_>) -> Decoded<Listing> {
-    let it = Readdir3Ok::decode(r)?;
-    let entry = |it: Entry3<'_>| Entry {
+    listing(r, |it: Entry3<'_>| Entry {
         fileid: it.fileid,
         name: it.name.to_vec(),
         cookie: it.cookie,
         attributes: None,
         handle: None,
-    };
-    Ok(Listing {
-        attributes: it.dir_attributes.map(Into::into),
-        verifier: it.cookieverf,
-        entries: it.entries.0.into_iter().map(entry).collect(),
-        eof: it.eof,
     })
 }
 
 pub(crate) fn readdirplus(r: &mut Reader<'_>) -> Decoded<Listing> {
-    let it = Readdirplus3Ok::decode(r)?;
-    let entry = |it: EntryPlus3<'_>| Entry {
+    listing(r, |it: EntryPlus3<'_>| Entry {
         fileid: it.fileid,
         name: it.name.to_vec(),
         cookie: it.cookie,
         attributes: it.name_attributes.map(Into::into),
         handle: it.name_handle.map(Into::into),
-    };
-    Ok(Listing {
-        attributes: it.dir_attributes.map(Into::into),
-        verifier: it.cookieverf,
-        entries: it.entries.0.into_iter().map(entry).collect(),
-        eof: it.eof,
     })
 }
 

@@ -1,6 +1,7 @@
-//! The client's readers of results by program and procedure, over a server that answers anything
+//! The client's readers of results by program, version and procedure, over a server that answers anything
 //! with the bytes it is given.
 
+use steadfast_client::rpcbind::{Binding, Mapping};
 use steadfast_client::{
     ClientError, CreateHow3, FileHandle, Identity, Listing, MknodData3, NFS3, Nfs3Client,
     Procedure, Reply, ReplyBody, RpcTransport, Settings, StableHow, mount, nfsacl, recovery,
@@ -30,16 +31,16 @@ fn listing(listing: &Listing, entry_bytes: usize) -> Room {
     vec![(listing.entries.capacity(), entry_bytes)]
 }
 
+/// A procedure: its program, the program's version, its number.
+pub(crate) type Key = (u32, u32, u32);
+
 /// Lets the client read results of a procedure; `None` for one that is not known.
-pub(crate) fn read_results(
-    program: u32,
-    procedure: u32,
-    results: &[u8],
-) -> Option<Result<Room, ClientError>> {
+pub(crate) fn read_results(key: Key, results: &[u8]) -> Option<Result<Room, ClientError>> {
     let identity = Identity::None;
-    match program {
-        NFS3 => nfs3(procedure, results),
-        nfsacl::NFSACL => {
+    let (program, version, procedure) = key;
+    match (program, version) {
+        (NFS3, 3) => nfs3(procedure, results),
+        (nfsacl::NFSACL, 3) => {
             let mut client = Nfs3Client::new(Canned(results), identity);
             let object = FileHandle(vec![1]);
             match procedure {
@@ -53,7 +54,7 @@ pub(crate) fn read_results(
                 _ => None,
             }
         }
-        recovery::RECOVERY => {
+        (recovery::RECOVERY, 1) => {
             let mut client = Nfs3Client::new(Canned(results), identity);
             let object = FileHandle(vec![1]);
             match procedure {
@@ -66,7 +67,7 @@ pub(crate) fn read_results(
                 _ => None,
             }
         }
-        mount::MOUNT => {
+        (mount::MOUNT, 3) => {
             let mut server = Canned(results);
             match procedure {
                 1 => Some(
@@ -86,11 +87,28 @@ pub(crate) fn read_results(
                 _ => None,
             }
         }
-        rpcbind::RPCBIND if procedure == 3 => {
-            Some(rpcbind::port(&mut Canned(results), NFS3, 3, false).map(|_| Room::new()))
-        }
+        (rpcbind::RPCBIND, version) => rpcbind(version, procedure, results),
         _ => None,
     }
+}
+
+fn rpcbind(version: u32, procedure: u32, results: &[u8]) -> Option<Result<Room, ClientError>> {
+    let mut server = Canned(results);
+    let mapping = Mapping { prog: NFS3, vers: 3, prot: rpcbind::PROTOCOL_TCP, port: 2049 };
+    let binding = Binding { prog: NFS3, vers: 3, netid: b"tcp", addr: b"::.8.1", owner: b"" };
+    let none = Room::new();
+    Some(match (version, procedure) {
+        (2, 0) => rpcbind::null(&mut server).map(|()| none),
+        (2, 1) => rpcbind::set2(&mut server, &mapping).map(|_| none),
+        (2, 2) => rpcbind::unset2(&mut server, &mapping).map(|_| none),
+        (2, 3) => rpcbind::port(&mut server, NFS3, 3, false).map(|_| none),
+        (2, 4) => rpcbind::dump2(&mut server).map(|known| vec![(known.capacity(), 20)]),
+        (3, 3) => rpcbind::port_by_address(&mut server, &binding).map(|_| none),
+        (4, 1) => rpcbind::set(&mut server, &binding).map(|_| none),
+        (4, 2) => rpcbind::unset(&mut server, &binding).map(|_| none),
+        (4, 4) => rpcbind::dump(&mut server).map(|known| vec![(known.capacity(), 24)]),
+        _ => return None,
+    })
 }
 
 fn nfs3(procedure: u32, results: &[u8]) -> Option<Result<Room, ClientError>> {

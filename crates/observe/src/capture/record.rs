@@ -252,9 +252,9 @@ impl Framing {
             *self = Self::in_the_middle();
             return &[];
         }
-        let is_plausible = self.fragment_left <= FRAGMENT_BYTES_MAX
-            && (self.fragment_left > 0 || self.is_in_record);
-        if !is_plausible {
+        // Where the place is known, any fragment may be empty, the first and the only one too. Who searches for
+        // it believes no such record: see `begins_record`.
+        if self.fragment_left > FRAGMENT_BYTES_MAX {
             self.lose_place(sink);
             return rest;
         }
@@ -283,7 +283,7 @@ impl Framing {
                 begun_ns: self.begun_ns,
                 ended_ns: now_ns,
             });
-        } else if !self.is_cut {
+        } else if !self.is_cut && !self.kept.is_empty() {
             return self.lose_place(sink);
         }
         self.is_cut = false;

@@ -56,6 +56,38 @@ fn records_of_many_fragments_come_in_any_pieces() {
 }
 
 #[test]
+fn where_the_place_is_known_a_record_may_begin_empty_or_have_no_bytes() {
+    let message = getattr(1);
+    let (empty, nothing) = (Mark::new(0, false).to_bytes(), Mark::whole(0).to_bytes());
+    let stream = [
+        &empty[..],
+        &record(&message),
+        &nothing,
+        &record(&message),
+        &empty,
+        &empty,
+        &nothing,
+        &empty,
+        &fragments(&message, &[10, 10]),
+    ]
+    .concat();
+    for piece in [1, 3, 7, stream.len()] {
+        let mut found = Found::default();
+        let mut framing = Framing::at_begin();
+        for bytes in stream.chunks(piece) {
+            framing.handle(bytes, Times::at(0), &mut found);
+        }
+        assert_eq!(found.records, vec![message.clone(); 3], "{piece}");
+        assert_eq!((found.lost_places, framing.kept_bytes()), (0, 0));
+    }
+    // What follows is no record: the place is lost, and found again.
+    let mut found = Found::default();
+    let stream = [&empty[..], &record(&[7; 40]), &record(&message)].concat();
+    Framing::at_begin().handle(&stream, Times::at(0), &mut found);
+    assert_eq!((found.records, found.lost_places), (vec![message], 1));
+}
+
+#[test]
 fn the_middle_of_a_stream_is_searched_for_calls_and_awaited_replies() {
     let message = getattr(1);
     for (wanted, is_found) in [

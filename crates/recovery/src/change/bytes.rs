@@ -52,11 +52,12 @@ impl Out<'_> {
     /// What something was before; the format of the change says whether its ownership is told.
     #[inline]
     pub(super) fn before(&mut self, before: &Before) {
-        self.time(&before.ctime);
-        self.time(&before.mtime);
-        if let Some(Ownership { mode, uid, gid }) = before.ownership {
+        let Before { ctime, mtime, ownership } = before;
+        self.time(ctime);
+        self.time(mtime);
+        if let Some(Ownership { mode, uid, gid }) = ownership {
             for word in [mode, uid, gid] {
-                self.u32(word);
+                self.u32(*word);
             }
         }
     }

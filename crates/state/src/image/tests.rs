@@ -1,6 +1,7 @@
 //! That events come to the state that they were noted of: after every step, told by the state as a
 //! whole, and after a restart. Ring: property.
 
+mod golden;
 mod owners;
 
 use std::collections::HashSet;

@@ -4,11 +4,14 @@
 use steadfast_wire::List;
 use steadfast_wire::mount::{ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3};
 use steadfast_wire::nfs3::{
-    Changed3Res, Create3Args, CreateHow3, DirOpArgs3, EntryPlus3, Fattr3, FileType3, Getattr3Res,
-    Lookup3Ok, Lookup3Res, NfsFh3, NfsStat3, NfsTime3, Nothing3, Read3Ok, Read3Res, Readdirplus3Ok,
-    Readdirplus3Res, Res3, Sattr3, SetTime3, SpecData3, StableHow, WccAttr3, WccData3, Write3Args,
-    Write3Ok, Write3Res,
+    Access3Ok, Access3Res, Changed3Res, Commit3Ok, Commit3Res, Create3Args, CreateHow3, DirOpArgs3,
+    Entry3, EntryPlus3, Fattr3, FileType3, Fsinfo3Ok, Fsinfo3Res, Fsstat3Ok, Fsstat3Res,
+    Getattr3Res, Link3Res, Linked3, Lookup3Ok, Lookup3Res, Made3Ok, Made3Res, NfsFh3, NfsStat3,
+    NfsTime3, Nothing3, Pathconf3Ok, Pathconf3Res, Read3Ok, Read3Res, Readdir3Ok, Readdir3Res,
+    Readdirplus3Ok, Readdirplus3Res, Readlink3Ok, Readlink3Res, Rename3Res, Renamed3, Res3, Sattr3,
+    SetTime3, SpecData3, StableHow, WccAttr3, WccData3, Write3Args, Write3Ok, Write3Res,
 };
+use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Ok, Getacl3Res, SecAttr};
 use steadfast_wire::recovery::{StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes};
 use steadfast_wire::rpc::{
     AcceptStat, AuthStat, AuthSys, CallHeader, OpaqueAuth, RejectStat, ReplyHeader, ReplyStatus,
@@ -191,10 +194,7 @@ fn results_of_nfs3() {
     check::<Getattr3Res>(&Res3::Ok(FATTR), &[NO, FATTR_BYTES].concat());
     check::<Getattr3Res>(&Res3::Failed(NfsStat3::Stale, Nothing3), b"\0\0\0\x46");
 
-    let (mtime, ctime) = (FATTR.mtime, FATTR.ctime);
-    let wcc = WccData3 { before: Some(WccAttr3 { size: 1, mtime, ctime }), after: all };
-    let before = b"\0\0\0\0\0\0\0\x01\0\0\0\x0d\0\0\0\x0e\0\0\0\x0f\0\0\0\x10";
-    let wcc_bytes = [YES, before, YES, FATTR_BYTES].concat();
+    let (wcc, wcc_bytes) = wcc();
     let failed = [&b"\0\0\x27\x12"[..], &wcc_bytes].concat();
     check::<Changed3Res>(&Res3::Failed(NfsStat3::NotSync, wcc), &failed);
 
@@ -236,6 +236,132 @@ fn a_listing_with_attributes() {
     let second = [YES, named, NO, NO].concat();
     let bytes = [NO, NO, b"verifier", &first, &second, NO, YES].concat();
     check::<Readdirplus3Res<'_>>(&Res3::Ok(listing), &bytes);
+}
+
+/// `wcc_data` (RFC 1813 §2.6) with both parts, and with none.
+fn wcc() -> (WccData3, Vec<u8>) {
+    let (mtime, ctime) = (FATTR.mtime, FATTR.ctime);
+    let before = Some(WccAttr3 { size: 1, mtime, ctime });
+    let bytes = b"\0\0\0\0\0\0\0\x01\0\0\0\x0d\0\0\0\x0e\0\0\0\x0f\0\0\0\x10";
+    (WccData3 { before, after: Some(FATTR) }, [YES, bytes, YES, FATTR_BYTES].concat())
+}
+const NO_WCC: WccData3 = WccData3 { before: None, after: None };
+
+/// RFC 1813 §3.3.4, §3.3.5, §3.3.8 to §3.3.11, §3.3.14, §3.3.15, §3.3.21.
+#[test]
+fn results_about_names_and_rights() {
+    let all = Some(FATTR);
+    let attributes = [YES, FATTR_BYTES].concat();
+    let (wcc, wcc_bytes) = wcc();
+
+    let access = Access3Ok { obj_attributes: all, access: 0x2f };
+    check::<Access3Res>(&Res3::Ok(access), &[NO, &attributes, b"\0\0\0\x2f"].concat());
+    let failed = Res3::Failed(NfsStat3::Stale, all);
+    check::<Access3Res>(&failed, &[b"\0\0\0\x46", &attributes[..]].concat());
+
+    let link = Readlink3Ok { symlink_attributes: all, data: b"a/b/c" };
+    let bytes = [NO, &attributes, b"\0\0\0\x05a/b/c\0\0\0"].concat();
+    check::<Readlink3Res<'_>>(&Res3::Ok(link), &bytes);
+
+    let made = Made3Ok { obj: Some(NfsFh3(b"hand")), obj_attributes: all, dir_wcc: wcc };
+    let bytes = [NO, YES, b"\0\0\0\x04hand", &attributes, &wcc_bytes].concat();
+    check::<Made3Res<'_>>(&Res3::Ok(made), &bytes);
+    let made = Made3Ok { obj: None, obj_attributes: None, dir_wcc: wcc };
+    check::<Made3Res<'_>>(&Res3::Ok(made), &[NO, NO, NO, &wcc_bytes].concat());
+
+    let from_first = Renamed3 { fromdir_wcc: wcc, todir_wcc: NO_WCC };
+    check::<Rename3Res>(&Res3::Ok(from_first), &[NO, &wcc_bytes, NO, NO].concat());
+    let to_last = Renamed3 { fromdir_wcc: NO_WCC, todir_wcc: wcc };
+    let bytes = [b"\0\0\0\x11", NO, NO, &wcc_bytes].concat();
+    check::<Rename3Res>(&Res3::Failed(NfsStat3::Exist, to_last), &bytes);
+
+    let linked = Linked3 { file_attributes: all, linkdir_wcc: wcc };
+    check::<Link3Res>(&Res3::Ok(linked), &[NO, &attributes, &wcc_bytes].concat());
+
+    let committed = Commit3Ok { file_wcc: wcc, verf: *b"verifier" };
+    check::<Commit3Res>(&Res3::Ok(committed), &[NO, &wcc_bytes, b"verifier"].concat());
+}
+
+/// RFC 1813 §3.3.16, §3.3.18 to §3.3.20.
+#[test]
+fn results_about_directories_and_file_systems() {
+    let all = Some(FATTR);
+    let attributes = [YES, FATTR_BYTES].concat();
+
+    let entries = List(vec![
+        Entry3 { fileid: 1, name: b"ab", cookie: 2 },
+        Entry3 { fileid: 3, name: b"cdefg", cookie: 0x1_0000_0004 },
+    ]);
+    let listing = Readdir3Ok { dir_attributes: all, cookieverf: *b"verifier", entries, eof: true };
+    let first = b"\0\0\0\0\0\0\0\x01\0\0\0\x02ab\0\0\0\0\0\0\0\0\0\x02";
+    let second = b"\0\0\0\0\0\0\0\x03\0\0\0\x05cdefg\0\0\0\0\0\0\x01\0\0\0\x04";
+    let bytes = [NO, &attributes, b"verifier", YES, first, YES, second, NO, YES].concat();
+    check::<Readdir3Res<'_>>(&Res3::Ok(listing), &bytes);
+
+    let statistics = Fsstat3Ok {
+        obj_attributes: all,
+        tbytes: 0x31,
+        fbytes: 0x32,
+        abytes: 0x33,
+        tfiles: 0x34,
+        ffiles: 0x35,
+        afiles: 0x36,
+        invarsec: 0x37,
+    };
+    let sizes = (0x31..=0x36_u64).flat_map(u64::to_be_bytes).collect::<Vec<_>>();
+    let bytes = [NO, &attributes, &sizes, b"\0\0\0\x37"].concat();
+    check::<Fsstat3Res>(&Res3::Ok(statistics), &bytes);
+
+    let info = Fsinfo3Ok {
+        obj_attributes: all,
+        rtmax: 0x41,
+        rtpref: 0x42,
+        rtmult: 0x43,
+        wtmax: 0x44,
+        wtpref: 0x45,
+        wtmult: 0x46,
+        dtpref: 0x47,
+        maxfilesize: 0x48,
+        time_delta: NfsTime3 { seconds: 0x49, nseconds: 0x4a },
+        properties: 0x4b,
+    };
+    let sizes = (0x41..=0x47_u32).flat_map(u32::to_be_bytes).collect::<Vec<_>>();
+    let tail = b"\0\0\0\0\0\0\0\x48\0\0\0\x49\0\0\0\x4a\0\0\0\x4b";
+    check::<Fsinfo3Res>(&Res3::Ok(info), &[NO, &attributes, &sizes, tail].concat());
+
+    // One is true in each: two of them cannot change places.
+    for place in 0..4 {
+        let is = |number| number == place;
+        let configuration = Pathconf3Ok {
+            obj_attributes: all,
+            linkmax: 0x51,
+            name_max: 0x52,
+            no_trunc: is(0),
+            chown_restricted: is(1),
+            case_insensitive: is(2),
+            case_preserving: is(3),
+        };
+        let flags = (0..4).flat_map(|number| u32::from(is(number)).to_be_bytes());
+        let flags = flags.collect::<Vec<_>>();
+        let bytes = [NO, &attributes, b"\0\0\0\x51\0\0\0\x52", &flags].concat();
+        check::<Pathconf3Res>(&Res3::Ok(configuration), &bytes);
+    }
+}
+
+/// As Linux has it: `nfs_acl`, version 3.
+#[test]
+fn results_of_getacl() {
+    let entry = |tag, id, permissions| AclEntry { tag, id, permissions };
+    let acls = SecAttr {
+        mask: 15,
+        access: AclList { count: 5, entries: vec![entry(1, 2, 7), entry(0x20, 3, 4)] },
+        default: AclList { count: 6, entries: vec![entry(0x1001, 8, 5)] },
+    };
+    let attributes = [YES, FATTR_BYTES].concat();
+    let words = [15, 5, 2, 1, 2, 7, 0x20, 3, 4, 6, 1, 0x1001, 8, 5];
+    let words = words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect::<Vec<_>>();
+    let got = Getacl3Ok { obj_attributes: Some(FATTR), acls };
+    check::<Getacl3Res>(&Res3::Ok(got), &[NO, &attributes, &words].concat());
 }
 
 /// RFC 1813 §5.2.1 and §5.2.2, RFC 1094 appendix A.
