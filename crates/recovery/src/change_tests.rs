@@ -168,7 +168,7 @@ proptest! {
 fn check_golden(change: &Change<'_>, expected: &[&str]) {
     let mut bytes = Vec::new();
     change.encode(&mut bytes);
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     assert_eq!(hex, expected.concat());
     assert_eq!(Change::decode(&bytes), Ok((change.clone(), &[][..])));
 }
