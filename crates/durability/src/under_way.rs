@@ -166,7 +166,7 @@ impl Drop for Noted {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use parking_lot::Mutex;
     use steadfast_recovery::{Action, Change, ChangeLog, LogPlace, ObjectKey, Place, Recoverable};
     use steadfast_vfs::{
@@ -177,9 +177,10 @@ mod tests {
     use crate::LogHandle;
     use crate::keeper::switch_tests::{start, start_with, write_all};
 
-    const FILE_SYSTEM: FileSystemIdentity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
+    pub(crate) const FILE_SYSTEM: FileSystemIdentity =
+        FileSystemIdentity { uuid: [5; 16], kind: 6 };
 
-    fn under_way(uid: u32) -> AttributesUnderWay {
+    pub(crate) fn under_way(uid: u32) -> AttributesUnderWay {
         let time = Time { seconds: 5, nanoseconds: 6 };
         let before = Attr {
             kind: FileKind::Regular,

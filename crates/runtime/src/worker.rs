@@ -642,8 +642,8 @@ impl Worker {
 
     /// Last step of the end. A connection that is closed with calls unread is reset, and what
     /// was sent may be lost with it: so the peers are told that no more comes, and what they
-    /// send is thrown away until they close, too. Where no more comes there is nothing to be lost:
-    /// idle clients do not keep the others from being served by the next server.
+    /// send is thrown away until they close, too. Once nothing has come for a while, hardly anything
+    /// will: idle clients do not keep the others from being served by the next server.
     fn close_all(&mut self, seat: &Seat, core: &mut SeatCore) {
         seat.mailbox.take();
         for handed_over in seat.take_handed_over() {
@@ -659,14 +659,16 @@ impl Worker {
         let mut quiet_ms = end_ms;
         let mut readable: Vec<u64> = core.connections.iter().map(|(token, _)| token).collect();
         loop {
-            if !readable.is_empty() {
-                quiet_ms = self.shared.now_ms() + QUIET_MS;
-            }
+            let has_come = !readable.is_empty();
             for token in readable.drain(..) {
                 let Some(slot) = core.connections.at(token) else { continue };
                 if throw_away(&slot.connection, &mut scrap) {
                     accept::close(&self.pool, seat, core, token);
                 }
+            }
+            if has_come {
+                // Of many connections it may have taken long.
+                quiet_ms = self.shared.now_ms() + QUIET_MS;
             }
             let left_ms = end_ms.min(quiet_ms).saturating_sub(self.shared.now_ms());
             let is_empty = core.connections.iter().next().is_none();

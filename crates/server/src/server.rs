@@ -66,7 +66,8 @@ const PLUGINS_DIRECTORY: &str = "plugins.d";
 ///    several at a time. It needs none of them to serve: the server runs the calls of clients, the
 ///    requests of tools and the changes of shares on threads of its own.
 /// 4. The program calls [`Server::stop`] on a thread that can wait: 10 s for disks to be flushed while
-///    clients are served, 20 s for calls under way, and as long as the disks take for the rest. Dropping the server stops it, too.
+///    clients are served, 20 s for calls under way, and as long as the disks take for the rest.
+///    Dropping the server stops it, too.
 ///
 /// One process can have several servers, each with its own state directory and addresses. A server
 /// reports with `tracing`; it prints nothing and never ends the process.

@@ -61,40 +61,9 @@ impl NotedUntilStable {
 mod tests {
     //! Unit ring.
 
-    use steadfast_recovery::ObjectKey;
-    use steadfast_vfs::{Attr, DeviceNumber, FileKind, StorageHandle, Time};
-
     use super::*;
     use crate::under_way::found;
-
-    const FILE_SYSTEM: FileSystemIdentity = FileSystemIdentity { uuid: [5; 16], kind: 6 };
-
-    fn under_way(uid: u32) -> AttributesUnderWay {
-        let time = Time { seconds: 5, nanoseconds: 6 };
-        let before = Attr {
-            kind: FileKind::Regular,
-            mode: 0o644,
-            links: 1,
-            uid,
-            gid: 3,
-            size: 4,
-            used: 5,
-            device: DeviceNumber::default(),
-            fsid: 6,
-            fileid: 7,
-            atime: time,
-            mtime: time,
-            ctime: time,
-        };
-        AttributesUnderWay {
-            object: ObjectKey(StorageHandle::new(&[9; 44]).unwrap()),
-            before,
-            wanted: before,
-            size: None,
-            is_permitted: true,
-            was_cut: false,
-        }
-    }
+    use crate::under_way::tests::{FILE_SYSTEM, under_way};
 
     #[test]
     fn notes_stay_until_their_records_are_stable() {
