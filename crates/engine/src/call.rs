@@ -291,9 +291,7 @@ impl<'a> Call<'a> {
     pub(crate) fn resolve(&mut self, wire: &[u8]) -> Result<Target<'a>, FsError> {
         self.host.stage(Stage::Access);
         let (share, handle) = self.unseal(wire)?;
-        let target = self.target(share, handle)?;
-        self.host.stage(Stage::Storage);
-        Ok(target)
+        self.target(share, handle)
     }
 
     /// What a wire handle names, whatever the caller may do there: for who gives something up.
@@ -318,7 +316,8 @@ impl<'a> Call<'a> {
         unsealed.ok_or(FsError::BadHandle)
     }
 
-    /// The same for an object of a share, which was a handle before.
+    /// The same for an object of a share, which was a handle before. A target is large: it is made where it is
+    /// given to, and moved no more.
     ///
     /// # Errors
     /// As [`Call::resolve`], but `BadHandle`.
@@ -348,11 +347,11 @@ impl<'a> Call<'a> {
         let ruling = ruling.export.share.id;
         let call =
             self.admitted.key().filter(|_| self.op.operation.is_changing).map(CallMark::of_call);
-        let target = Target { storage, share, ruling, rights, handle, cred, call };
         if self.op.operation.is_changing {
-            self.may_block(&target)?;
+            self.may_block_for(storage, share)?;
         }
-        Ok(target)
+        self.host.stage(Stage::Storage);
+        Ok(Target { storage, share, ruling, rights, handle, cred, call })
     }
 
     /// What cannot be told before a name service has answered waits for that, for a call to a share.
@@ -476,6 +475,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// `TryLater` while the caller's groups are being looked up.
+    #[inline]
     fn cred(&self, rights: &Rights) -> Result<Cred, FsError> {
         let Acting { mut cred, is_himself } = squashed(&self.identity, rights);
         if is_himself && rights.looks_up_groups {

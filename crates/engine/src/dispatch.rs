@@ -109,7 +109,7 @@ impl Engine {
         reply.facts.is_repeat = call.is_repeat;
         self.shared.send_effects(now_ms);
         match outcome {
-            Outcome::Done => self.finish(call, start, now_ms, reply),
+            Outcome::Done => self.finish(&mut call, start, now_ms, reply),
             Outcome::Replayed => {
                 let result = reply.bytes.get(result_at..).unwrap_or(&[]);
                 reply.facts.is_error = row.operation.is_failure(result);
@@ -131,15 +131,14 @@ impl Engine {
     /// Ends a call whose result is in the reply.
     fn finish(
         &self,
-        mut call: Call<'_>,
+        call: &mut Call<'_>,
         start: Start,
         now_ms: u64,
         reply: &mut ReplyBuffer,
     ) -> Verdict {
         let operation = call.op.operation;
         let xid = call.message.xid;
-        let mut promises = std::mem::take(&mut call.promises);
-        let result_at = promises.result_at;
+        let result_at = call.promises.result_at;
         let result = reply.bytes.get(result_at..).unwrap_or(&[]);
         reply.facts.is_error = operation.is_failure(result);
         if let Some(complaint) = call.complaint.take() {
@@ -160,7 +159,7 @@ impl Engine {
         }
         let mut run = call.ended_run.take();
         if operation.stays_silent(result) {
-            if promises.is_empty() {
+            if call.promises.is_empty() {
                 start.drop_reply(reply);
                 if let Some(execution) = execution {
                     self.replies.abandon(&execution);
@@ -172,7 +171,7 @@ impl Engine {
             operation.fail(&mut Writer::new(&mut reply.bytes), FsError::Io);
         }
         let result = reply.bytes.get(result_at..).unwrap_or(&[]);
-        if promises.is_empty() {
+        if call.promises.is_empty() {
             if let Some(execution) = execution {
                 // What a COMPOUND has done before it had to try later is not done again.
                 let is_done = run.as_ref().is_some_and(|run| run.must_be_kept);
@@ -187,6 +186,7 @@ impl Engine {
             }
             return Verdict::Replied;
         }
+        let mut promises = std::mem::take(&mut call.promises);
         let verifiers_at = std::mem::take(&mut promises.verifiers_at);
         let mut further = promises.end(|record| {
             let key = execution.as_ref().map(|execution| &execution.key);
@@ -201,7 +201,7 @@ impl Engine {
         let result = reply.bytes.split_off(result_at);
         start.drop_reply(reply);
         let operation = Some(operation);
-        Verdict::Parked(ParkedCall {
+        Verdict::Parked(Box::new(ParkedCall {
             awaited,
             xid,
             result,
@@ -209,7 +209,7 @@ impl Engine {
             operation,
             execution,
             run,
-        })
+        }))
     }
 }
 

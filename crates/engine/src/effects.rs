@@ -13,8 +13,15 @@ use crate::nlm::{note::Note, procedure};
 use crate::outbound::{Grant, Outbound, OutboundCall};
 
 impl Shared {
-    /// Sends what the state has others do.
+    /// Sends what the state has others do, if there is anything: next to each call there is not.
+    #[inline]
     pub(crate) fn send_effects(&self, now_ms: u64) {
+        if self.state.has_work_for_others() {
+            self.send_all_effects(now_ms);
+        }
+    }
+
+    fn send_all_effects(&self, now_ms: u64) {
         self.settle_local_locks();
         loop {
             let effects = self.state.take_effects();

@@ -22,6 +22,7 @@ pub(crate) struct Acting {
 }
 
 /// The local identity of a caller, by the share's rules.
+#[inline]
 pub(crate) fn squashed(identity: &WireIdentity, rights: &Rights) -> Acting {
     let anonymous = || Acting {
         cred: Cred {

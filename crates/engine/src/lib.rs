@@ -374,12 +374,12 @@ impl Engine {
     /// fails. Of a failure [`Engine::flush_failed`] was told before.
     pub fn settle(
         &self,
-        call: ParkedCall,
+        call: Box<ParkedCall>,
         outcome: Result<(), FsError>,
         now_ms: u64,
         reply: &mut Vec<u8>,
     ) {
-        let ParkedCall { xid, mut result, verifiers_at, operation, execution, mut run, .. } = call;
+        let ParkedCall { xid, mut result, verifiers_at, operation, execution, mut run, .. } = *call;
         steadfast_rpc::accepted_success(&mut Writer::new(reply), xid);
         let start = reply.len();
         match outcome {

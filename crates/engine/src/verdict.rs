@@ -21,8 +21,9 @@ pub enum Verdict {
     /// ([`crate::CallHost::take_suspended`]), or has it refused for now ([`crate::Engine::refuse`]). Until then its
     /// duplicates find it in progress.
     Suspended(SuspendedCall),
-    /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`].
-    Parked(ParkedCall),
+    /// The reply waits for stability: meet the obligation, then [`crate::Engine::settle`]. Boxed, since every call,
+    /// also one that waits for nothing, moves its verdict.
+    Parked(Box<ParkedCall>),
     /// No reply is due (a duplicate of a call still in progress).
     Silent,
     /// Close the connection (TCP) or drop the datagram (UDP).
@@ -109,10 +110,10 @@ pub struct ParkedCall {
 
 impl ParkedCall {
     /// A parked call that no engine made, for tests of whoever meets obligations.
-    pub fn for_test(awaited: Awaited, result: Vec<u8>) -> Self {
+    pub fn for_test(awaited: Awaited, result: Vec<u8>) -> Box<Self> {
         let verifiers_at = SmallVec::new();
         let (operation, execution, run) = (None, None, None);
-        Self { awaited, xid: 0, result, verifiers_at, operation, execution, run }
+        Box::new(Self { awaited, xid: 0, result, verifiers_at, operation, execution, run })
     }
 
     /// The result for success, for the same tests.

@@ -33,7 +33,7 @@ impl Service for Canned {
 
     fn settle(
         &self,
-        _call: ParkedCall,
+        _call: Box<ParkedCall>,
         _outcome: Result<(), FsError>,
         _now_ms: u64,
         _reply: &mut Vec<u8>,

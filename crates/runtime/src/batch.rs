@@ -148,18 +148,16 @@ impl Batch {
         self.suspension.as_ref().map(|suspension| suspension.since_ms)
     }
 
-    /// What became of the call's time, when it is executed again now.
-    pub(crate) fn waited(&self, now_ns: u64) -> Waited {
-        let Some(Suspension { at_ns, mut waited, waits_for, .. }) = self.suspension else {
-            return Waited::default();
-        };
+    /// What became of the call's time, when it is executed again now; `None` if it was not executed before.
+    pub(crate) fn waited(&self, now_ns: u64) -> Option<Box<Waited>> {
+        let Suspension { at_ns, mut waited, waits_for, .. } = *self.suspension.as_ref()?;
         let place = match waits_for {
             WaitsFor::Storage => &mut waited.storage,
             WaitsFor::Clients => &mut waited.clients,
             WaitsFor::Names => &mut waited.names,
         };
         *place += now_ns.saturating_sub(at_ns);
-        waited
+        Some(Box::new(waited))
     }
 
     /// Takes out what the engine is to get back if the call is not executed.

@@ -19,7 +19,7 @@ pub trait Service: Send + Sync + 'static {
     /// flusher has taken the obligation's targets out.
     fn settle(
         &self,
-        call: ParkedCall,
+        call: Box<ParkedCall>,
         outcome: Result<(), FsError>,
         now_ms: u64,
         reply: &mut Vec<u8>,
@@ -59,7 +59,7 @@ impl Service for Engine {
 
     fn settle(
         &self,
-        call: ParkedCall,
+        call: Box<ParkedCall>,
         outcome: Result<(), FsError>,
         now_ms: u64,
         reply: &mut Vec<u8>,

@@ -223,7 +223,7 @@ pub(crate) struct Server {
     peers: BTreeMap<u64, Arc<Peer>>,
     /// Connections that their clients have closed.
     gone: BTreeSet<u64>,
-    parked: Vec<(u64, ParkedCall)>,
+    parked: Vec<(u64, Box<ParkedCall>)>,
     suspended: Vec<Suspended>,
     outbox: Outbox,
 }

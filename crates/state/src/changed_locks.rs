@@ -24,9 +24,15 @@ impl ChangedLocks {
         self.is_watched.store(true, Ordering::Relaxed);
     }
 
-    /// What has changed since this was asked last. It costs a look at a flag if nothing has.
+    /// Whether anything may have.
+    #[inline]
+    pub(crate) fn has_some(&self) -> bool {
+        self.has_some.load(Ordering::Acquire)
+    }
+
+    /// What has changed since this was asked last.
     pub(crate) fn take(&self) -> HashMap<FileKey, Span> {
-        if !self.has_some.load(Ordering::Acquire) {
+        if !self.has_some() {
             return HashMap::new();
         }
         let mut spans = self.spans.lock();

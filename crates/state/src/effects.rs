@@ -73,6 +73,12 @@ impl Effects {
         Self { list: Mutex::default(), has_some: AtomicBool::new(false), locks }
     }
 
+    /// Whether there may be any.
+    #[inline]
+    pub(crate) fn has_some(&self) -> bool {
+        self.has_some.load(Ordering::Acquire)
+    }
+
     pub(crate) fn push(&self, effect: Effect) {
         let mut list = self.list.lock();
         list.push(effect);
@@ -105,9 +111,9 @@ impl Effects {
         self.has_some.store(true, Ordering::Release);
     }
 
-    /// All effects so far. It costs next to nothing if there are none.
+    /// All effects so far.
     pub(crate) fn take(&self) -> Vec<Effect> {
-        if !self.has_some.load(Ordering::Acquire) {
+        if !self.has_some() {
             return Vec::new();
         }
         let mut list = self.list.lock();

@@ -35,8 +35,8 @@ type Outcome = thread::Result<Verdict>;
 
 /// An execution of a call, at its end.
 struct Execution {
-    /// What had become of its time before.
-    waited: Waited,
+    /// What had become of its time before, if it was suspended.
+    waited: Option<Box<Waited>>,
     begun_ns: u64,
     lent_ns: u64,
     log_room_ns: u64,
@@ -80,7 +80,7 @@ impl Executor {
             }
             outcome => outcome,
         };
-        let executed = self.count(&asked, &outcome, execution);
+        let executed = self.count(&asked, &outcome, &mut execution);
         self.log_complaint(peer);
         self.gather(&mut asked, outcome, executed);
     }
@@ -110,7 +110,7 @@ impl Executor {
         let mut host = Host::new(context, gathering, seat, guard, asked.batch);
         host.address = asked.address.as_ref();
         host.suspended = asked.batch.take_suspended();
-        host.longest = waited.longest;
+        host.longest = waited.as_ref().and_then(|waited| waited.longest);
         host.stages = sampler.is_next().then(|| StageClock::new(begun_ns));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             shared.service.call(
@@ -173,7 +173,8 @@ impl Executor {
             execution.ended_ns,
             execution.log_room_ns,
         );
-        let waited = Waited { longest: execution.longest, ..execution.waited.with(&spent) };
+        let before = execution.waited.as_deref().copied().unwrap_or_default();
+        let waited = Waited { longest: execution.longest, ..before.with(&spent) };
         let Asked { batch, index, .. } = asked;
         let now_ns = execution.ended_ns;
         let stopped = Stopped { batch, index: *index, waited, now_ns };
@@ -193,16 +194,16 @@ impl Executor {
     }
 
     /// Counts a call that has been executed.
-    fn count(&self, asked: &Asked<'_>, outcome: &Outcome, execution: Execution) -> Executed {
+    fn count(&self, asked: &Asked<'_>, outcome: &Outcome, execution: &mut Execution) -> Executed {
         let Self { context, reply, .. } = self;
-        let Execution { stages, .. } = execution;
+        let stages = execution.stages.take();
         let is_sampled = stages.is_some();
         let (decode_ns, access_ns) =
             stages.map_or((0, 0), |stages| stages.finish(execution.ended_ns));
         let mut executed = Executed {
             facts: reply.facts,
             subject: reply.subject,
-            waited: execution.waited,
+            waited: execution.waited.take(),
             is_sampled,
             decode_ns,
             access_ns,

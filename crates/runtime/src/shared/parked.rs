@@ -73,7 +73,7 @@ impl Drop for LaterReply {
 /// A call that waits for its obligation.
 #[derive(Debug)]
 pub struct ParkedReply {
-    pub(crate) call: ParkedCall,
+    pub(crate) call: Box<ParkedCall>,
     pub(crate) to: ReplyTo,
     /// [`super::flusher::Flushers::failures`] when the call began.
     pub(crate) failures_before: u64,

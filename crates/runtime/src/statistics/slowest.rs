@@ -101,7 +101,7 @@ pub(crate) struct Ends {
 
 /// How long a call was in each stage, in ns, in the order of [`CallStage::ALL`]. The sum is its latency.
 pub(crate) fn stages(arrival: Arrival, executed: &Executed, ends: Ends) -> [u64; CallStage::COUNT] {
-    let waited = &executed.waited;
+    let waited = executed.waited.as_deref().copied().unwrap_or_default();
     let before_ns = executed.begun_ns.saturating_sub(arrival.received_ns);
     // Executions that ended with the call being suspended are no waiting for its turn.
     let executed_in_all = waited.with(&executed.spent());
@@ -369,7 +369,7 @@ mod tests {
             let lent_ns = if was_lent { begun_ns + work } else { 0 };
             let ended_ns = begun_ns + work + blocked + 1;
             let executed = Executed {
-                waited,
+                waited: Some(Box::new(waited)),
                 log_room_ns: room,
                 begun_ns,
                 lent_ns,

@@ -85,13 +85,13 @@ impl Spent {
     }
 }
 
-/// A call that was executed, on its way to whoever sends its reply.
-#[derive(Clone, Copy, Debug, Default)]
+/// A call that was executed, on its way to whoever sends its reply: moved several times for every call, so it is small.
+#[derive(Debug, Default)]
 pub(crate) struct Executed {
     pub(crate) facts: CallFacts,
     pub(crate) subject: CallSubject,
-    /// What became of its time before it was executed for the last time.
-    pub(crate) waited: Waited,
+    /// What became of its time before it was executed for the last time, if it was suspended.
+    pub(crate) waited: Option<Box<Waited>>,
     /// The times of its stages were taken.
     pub(crate) is_sampled: bool,
     pub(crate) decode_ns: u32,

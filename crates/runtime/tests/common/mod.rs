@@ -367,7 +367,7 @@ impl Service for Toy {
 
     fn settle(
         &self,
-        call: ParkedCall,
+        call: Box<ParkedCall>,
         outcome: Result<(), FsError>,
         _now_ms: u64,
         reply: &mut Vec<u8>,

@@ -129,8 +129,14 @@ impl State {
         is_known
     }
 
-    /// Takes what is to be done for others since this was asked last. It costs next to nothing if
-    /// there is nothing.
+    /// Whether [`State::take_effects`] or [`State::take_changed_locks`] may give anything. Every call asks that, so it
+    /// costs a look at two flags.
+    #[inline]
+    pub fn has_work_for_others(&self) -> bool {
+        self.files.effects.has_some() || self.files.changed.has_some()
+    }
+
+    /// Takes what is to be done for others since this was asked last.
     pub fn take_effects(&self) -> Vec<Effect> {
         self.files.effects.take()
     }
