@@ -91,6 +91,7 @@ impl Default for Server {
             instance: 1,
             nfs2: true,
             delegations: steadfast_engine::Delegations::None,
+            local_guard: steadfast_engine::LocalGuard::None,
             nfs4: true,
             handle_key: [3; 16],
             write_verifier: 1,

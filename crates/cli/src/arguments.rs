@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use steadfast_bench::arguments::BenchArguments;
-use steadfast_catalog::configuration::{Delegations, LOG_MIB, ListenAddress, LogTarget};
+use steadfast_catalog::configuration::{
+    Delegations, LOG_MIB, ListenAddress, LocalGuard, LogTarget,
+};
 use steadfast_control::slow::{CALLS_MAX, CALLS_USUAL};
 use steadfast_control::statistics::RECENT_MAX;
 use steadfast_observe::watch::WatchArguments;
@@ -358,10 +360,14 @@ pub(crate) struct ServerArguments {
     /// Serve NFSv3 without NFSv4.0, 4.1 and 4.2 (docs/nfsv4.md).
     #[arg(long)]
     pub(crate) no_nfs4: bool,
-    /// Grant clients of NFSv4.1 and 4.2 delegations: none (the default), read, or write. Only where no
-    /// local process uses shared files (docs/nfsv4.md).
+    /// Grant clients of NFSv4.1 and 4.2 delegations: none (the default), read, or write
+    /// (docs/nfsv4.md).
     #[arg(long, value_name = "KIND", value_parser = str::parse::<Delegations>)]
     pub(crate) delegations: Option<Delegations>,
+    /// Delegate only files that can be guarded from local processes, by leases (required, the default), or any
+    /// (none: no local process uses shared files).
+    #[arg(long, value_name = "GUARD", value_parser = str::parse::<LocalGuard>)]
+    pub(crate) local_guard: Option<LocalGuard>,
     /// Serve NFSv2 too, for old devices (docs/nfsv2.md says which shares cannot be).
     #[arg(long)]
     pub(crate) nfs2: bool,

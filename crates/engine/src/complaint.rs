@@ -60,6 +60,15 @@ pub enum Complaint {
         /// Why.
         why: LockRefusal,
     },
+    /// Nothing wrong: its file is not delegated, since it cannot be guarded.
+    #[error(
+        "gets no delegations on share {path:?}: nothing would tell of local processes there, since its file \
+         system has no leases, or this process may not have them (CAP_LEASE); see local_guard in docs/nfsv4.md"
+    )]
+    NotGuarded {
+        /// The share's path.
+        path: Arc<str>,
+    },
     /// A change for which the file system has no room.
     #[error("was refused {operation} on share {path:?}: {why}")]
     NoRoom {

@@ -1,6 +1,7 @@
 //! What an engine is made of.
 
 use crate::delegations::Delegations;
+use crate::local_guards::LocalGuard;
 use crate::rpcbind::transports::Transports;
 
 /// What an engine is made of.
@@ -30,4 +31,6 @@ pub struct EngineConfig {
     pub nfs4: bool,
     /// Which delegations are granted.
     pub delegations: Delegations,
+    /// Whether only files are delegated that are guarded from local processes.
+    pub local_guard: LocalGuard,
 }

@@ -44,7 +44,11 @@ impl Shared {
                         self.tell_of_free_lock(now_ms, client, owner, handle);
                         continue;
                     }
-                    Effect::Recall { .. } | Effect::Returned { .. } => continue,
+                    Effect::Recall { .. }
+                    | Effect::Returned { .. }
+                    | Effect::Undelegated { .. } => {
+                        continue;
+                    }
                 };
                 let grant = Grant { host, file, owner, range, kind };
                 let Ok(note) = Note::decode(&mut Reader::new(&bytes)) else { continue };
@@ -68,6 +72,7 @@ impl Shared {
                     self.recall((now_ms, not_before_ms), client, id, file, handle);
                 }
                 Effect::Returned { file } => self.delegation_is_returned(&file),
+                Effect::Undelegated { file } => self.local_guards.forget_unused(&file),
                 other => others.push(other),
             }
         }

@@ -15,7 +15,7 @@
 //! A module imports lower ones only. From the top: `dispatch`; `programs`; the protocols, `nfs4` together with
 //! `compound`, and `nfs2` with `nfs3`, whose procedures it has; `call` together with `program`; `host` and
 //! `verdict`; what a call of one protocol does to the state of others (`gate`, `effects`, `delegations`,
-//! `local_locks`, `callback`); the values that these keep (`progress`, `promises`, `waits`, `reply_cache`,
+//! `local_locks`, `local_guards`, `callback`); the values that these keep (`progress`, `promises`, `waits`, `reply_cache`,
 //! `begun_replies`, `record_keeper`); plain types, with the transports that `rpcbind` tells. What the calls of all
 //! protocols share is defined here (`Shared`), and each module adds what it does with it.
 //!
@@ -42,6 +42,7 @@ mod gate;
 mod host;
 mod identity;
 mod journaling_clients;
+mod local_guards;
 mod local_locks;
 mod mount;
 mod nfs2;
@@ -81,6 +82,7 @@ pub use delegations::Delegations;
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, Room, Stage, StorageId};
 pub use journaling_clients::{JournalId, JournalRecord, JournalingClient, JournalingCounts};
+pub use local_guards::LocalGuard;
 pub use local_locks::LocksTaken;
 pub use operation::{OperationId, OperationName};
 pub use outbound::{Grant, Outbound, OutboundCall};
@@ -113,6 +115,7 @@ use steadfast_xdr::Writer;
 
 use crate::callback::Callbacks;
 use crate::journaling_clients::JournalingClients;
+use crate::local_guards::LocalGuards;
 use crate::local_locks::LocalLocks;
 use crate::mount::list::MountList;
 use crate::nfs4::Nfs4;
@@ -163,6 +166,8 @@ pub(crate) struct Shared {
     pub(crate) state: Arc<State>,
     /// What of their locks local processes see.
     pub(crate) local_locks: LocalLocks,
+    /// What keeps local processes from files that are delegated.
+    pub(crate) local_guards: LocalGuards,
     /// Where that is kept beyond the process, if it is.
     pub(crate) state_keeper: Option<Arc<dyn StateKeeper>>,
     /// Where it is kept who has state, if it is.
@@ -185,8 +190,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn new(config: EngineConfig, exports: ExportTable, authority: Arc<dyn Authority>) -> Self {
-        let state = Arc::new(State::new(nfs4::settings(config.instance, config.delegations)));
+        let state = Arc::new(State::new(nfs4::settings(&config)));
         state.watch_locks();
+        let local_guards = LocalGuards::new(config.local_guard, &state);
         let nfs4 = config.nfs4.then(|| Nfs4::new(Arc::clone(&state), &config.handle_key));
         Self {
             sealer: HandleSealer::new(&config.handle_key),
@@ -196,6 +202,7 @@ impl Shared {
             rpcbind_calls: CallCounts::default(),
             state,
             local_locks: LocalLocks::default(),
+            local_guards,
             state_keeper: None,
             record_keeper: None,
             nfs4,
@@ -249,6 +256,7 @@ impl Engine {
         let exports = Arc::new(exports);
         self.shared.exports.store(Arc::clone(&exports));
         self.shared.forget_locks_beside(&exports);
+        self.shared.local_guards.forget_beside(&exports);
     }
 
     /// The exports served now.
@@ -276,6 +284,7 @@ impl Engine {
     /// [`Engine::call`] gets.
     pub fn tick(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
+        self.shared.local_guards.tick(now_ms);
         self.shared.state.tick(now_ms);
         self.shared.renew_state();
         // Also that the grace period is over. If that fails it is tried again.
@@ -289,6 +298,12 @@ impl Engine {
         if let Some(nfs4) = &self.shared.nfs4 {
             nfs4.outcomes.expire(now_ms, self.shared.config.reply_cache_history_ms);
         }
+    }
+
+    /// Has clients told what the state wants them to be told: as at the end of each call, for who makes none. May wait for
+    /// the disk that has the state's records.
+    pub fn send_effects(&self) {
+        self.shared.send_effects(self.now_ms.load(Ordering::Relaxed));
     }
 
     /// How short of memory the machine is, from now on: the caches do with less.

@@ -18,6 +18,10 @@ pub trait Outbound: Send + Sync {
     /// Sends a call. Never waits: it only takes it.
     fn send(&self, call: OutboundCall);
 
+    /// Has [`crate::Engine::send_effects`] called soon, on a thread that may wait. Never waits itself. Who does nothing
+    /// leaves it to the next call or tick.
+    fn send_effects(&self) {}
+
     /// Records that a host has locks, so that a start of the server after this one tells it. On
     /// the disk when this returns, for which it may wait. Whether that could be done.
     fn record(&self, name: &[u8], address: IpAddr) -> bool;
@@ -66,6 +70,7 @@ impl Engine {
     /// lock finds that it has it when it asks again.
     pub fn set_outbound(&self, outbound: Arc<dyn Outbound>) {
         // The second one is not asked for.
+        self.shared.local_guards.set_outbound(&outbound);
         let _ = self.shared.outbound.set(outbound);
     }
 

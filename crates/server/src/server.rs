@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_access::Access;
-use steadfast_catalog::configuration::{Delegations, NamesSettings, ServerSettings};
+use steadfast_catalog::configuration::{Delegations, LocalGuard, NamesSettings, ServerSettings};
 use steadfast_control::{Control, Health};
 use steadfast_engine::{Engine, EngineConfig, ExportTable, JournalingClient, OptionalVersions};
 use steadfast_posixfs::{ProcessPowers, Storage, StorageOptions};
@@ -431,6 +431,7 @@ fn engine(
             nfs2: asked_for(settings).nfs2,
             nfs4: asked_for(settings).nfs4,
             delegations: delegations(settings),
+            local_guard: local_guard(settings),
             handle_key: state.handle_key,
             write_verifier: log.write_verifier,
             transfer_bytes_max: transfer_bytes(settings),
@@ -500,13 +501,24 @@ fn tell_missed(engine: &Engine, client: &JournalingClient) {
     );
 }
 
-/// Which delegations are granted: none where the settings say nothing, since nothing tells of local
-/// processes.
+/// Which delegations are granted: none where the settings say nothing.
 fn delegations(settings: &ServerSettings) -> steadfast_engine::Delegations {
     match settings.delegations {
         None | Some(Delegations::None) => steadfast_engine::Delegations::None,
         Some(Delegations::Read) => steadfast_engine::Delegations::Read,
         Some(Delegations::Write) => steadfast_engine::Delegations::Write,
+    }
+}
+
+/// Whether files are delegated that cannot be guarded from local processes: not unless the settings say so.
+fn local_guard(settings: &ServerSettings) -> steadfast_engine::LocalGuard {
+    match settings.local_guard {
+        Some(LocalGuard::None) => steadfast_engine::LocalGuard::None,
+        None | Some(LocalGuard::Required) => {
+            let patience_ms = steadfast_sys::lease::break_time().as_millis();
+            let patience_ms = u64::try_from(patience_ms).unwrap_or(u64::MAX);
+            steadfast_engine::LocalGuard::Required { patience_ms }
+        }
     }
 }
 

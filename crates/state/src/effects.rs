@@ -51,6 +51,11 @@ pub enum Effect {
         /// Not before this time, in ms: the client may not have been told yet that it has it.
         not_before_ms: u64,
     },
+    /// Nobody has a delegation of this file any more ([`State::watch_delegations`](crate::State::watch_delegations)).
+    Undelegated {
+        /// The file.
+        file: FileKey,
+    },
     /// No delegation of this file is being recalled any more: who was told
     /// [`StateError::Recalling`](crate::StateError::Recalling) may ask again with success.
     Returned {

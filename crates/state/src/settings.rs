@@ -88,6 +88,9 @@ pub struct Settings {
     pub lease_ms: u64,
     /// Which delegations are granted.
     pub delegations: Delegations,
+    /// Whether what was delegated by an earlier process is recalled, since nobody knows what local processes have done
+    /// meanwhile.
+    pub recalls_restored: bool,
     /// Bounds.
     pub limits: Limits,
 }
@@ -99,6 +102,7 @@ impl Settings {
             instance,
             lease_ms: 90_000,
             delegations: Delegations::default(),
+            recalls_restored: false,
             limits: Limits::default(),
         }
     }

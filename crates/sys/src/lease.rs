@@ -184,6 +184,17 @@ pub fn held(file: BorrowedFd<'_>) -> Result<Option<Kind>> {
     }
 }
 
+/// For how long the kernel lets who opens a leased file wait before it takes the lease away
+/// (`/proc/sys/fs/lease-break-time`, where 0 is for ever); its default if that cannot be read.
+pub fn break_time() -> Duration {
+    const DEFAULT_S: u64 = 45;
+    let said = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
+    match said.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_S) {
+        0 => Duration::MAX,
+        seconds => Duration::from_secs(seconds),
+    }
+}
+
 /// A file that nobody else has open; who opens it meanwhile waits until this is dropped, or for as
 /// long as `/proc/sys/fs/lease-break-time` says.
 #[derive(Debug)]

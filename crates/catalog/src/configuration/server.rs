@@ -8,12 +8,13 @@ use steadfast_shares::{nearest, shown};
 use super::Placed;
 use super::document::{Document, Table};
 
-pub(super) const KEYS: [&str; 29] = [
+pub(super) const KEYS: [&str; 30] = [
     "listen",
     "udp",
     "nfs2",
     "nfs4",
     "delegations",
+    "local_guard",
     "rpcbind",
     "share_own_files",
     "state_directory",
@@ -158,6 +159,30 @@ impl std::str::FromStr for Delegations {
     }
 }
 
+/// Whether files are delegated only if a local process that uses them can be made to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalGuard {
+    /// Only those.
+    Required,
+    /// All: no local process uses them.
+    None,
+}
+
+impl std::str::FromStr for LocalGuard {
+    type Err = String;
+
+    /// `required` or `none`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "required" => Ok(Self::Required),
+            "none" => Ok(Self::None),
+            other => {
+                Err(format!("local_guard must be \"required\" or \"none\", not {}", shown(other)))
+            }
+        }
+    }
+}
+
 /// `[server]`; what is `None` was not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -171,6 +196,8 @@ pub struct ServerSettings {
     pub nfs4: Option<bool>,
     /// Which delegations clients of NFSv4.1 and 4.2 are granted.
     pub delegations: Option<Delegations>,
+    /// Whether these need guards from local processes.
+    pub local_guard: Option<LocalGuard>,
     /// Whether to register with, or be, the host's rpcbind.
     pub rpcbind: Option<bool>,
     /// Whether a share may contain what the server keeps for itself: its state directory, the files
@@ -256,6 +283,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         nfs2: document.boolean(table, "nfs2"),
         nfs4: document.boolean(table, "nfs4"),
         delegations: delegations(document, table),
+        local_guard: local_guard(document, table),
         rpcbind: document.boolean(table, "rpcbind"),
         share_own_files: document.boolean(table, "share_own_files"),
         state_directory: document
@@ -386,6 +414,18 @@ fn delegations(document: &mut Document<'_>, table: Table<'_>) -> Option<Delegati
         Ok(delegations) => Some(delegations),
         Err(what) => {
             let suggestion = nearest(text.value, ["none", "read", "write"]).map(String::from);
+            document.refuse(text.place, what, suggestion);
+            None
+        }
+    }
+}
+
+fn local_guard(document: &mut Document<'_>, table: Table<'_>) -> Option<LocalGuard> {
+    let text = document.string(table, "local_guard")?;
+    match text.value.parse() {
+        Ok(local_guard) => Some(local_guard),
+        Err(what) => {
+            let suggestion = nearest(text.value, ["required", "none"]).map(String::from);
             document.refuse(text.place, what, suggestion);
             None
         }

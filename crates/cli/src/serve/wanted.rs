@@ -120,6 +120,7 @@ impl ServerArguments {
             server.nfs4 = Some(false);
         }
         server.delegations = self.delegations.or(server.delegations);
+        server.local_guard = self.local_guard.or(server.local_guard);
         if self.no_rpcbind {
             server.rpcbind = Some(false);
         }

@@ -1,8 +1,8 @@
 //! Callbacks as a client takes them (RFC 8881 §20).
 
 use steadfast_wire::nfs4::{
-    CallbackCompoundHead4, CallbackNotifyLock4Args, CallbackOp4, CallbackSequence4Args,
-    CallbackSequence4Result, NfsStat4,
+    CallbackCompoundHead4, CallbackNotifyLock4Args, CallbackOp4, CallbackRecall4Args,
+    CallbackSequence4Args, CallbackSequence4Result, NfsStat4, StateId4,
 };
 use steadfast_wire::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
@@ -24,6 +24,19 @@ pub struct LockIsFree4 {
     pub owner: Vec<u8>,
 }
 
+/// `CB_RECALL`: a delegation is to be returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recall4 {
+    /// Of the call.
+    pub xid: u32,
+    /// Its `CB_SEQUENCE`.
+    pub sequence: CallbackSequence4Args,
+    /// The delegation.
+    pub stateid: StateId4,
+    /// The file.
+    pub object: Vec<u8>,
+}
+
 impl LockIsFree4 {
     /// Reads a call.
     ///
@@ -31,59 +44,103 @@ impl LockIsFree4 {
     /// When it is anything else.
     pub fn parse(message: &[u8]) -> Result<Self, XdrError> {
         let mut r = Reader::new(message);
-        let header = CallHeader::decode(&mut r)?;
-        let head = CallbackCompoundHead4::decode(&mut r)?;
-        let expect = |is_so, what, value| {
-            if is_so { Ok(()) } else { Err(XdrError::BadValue { what, value }) }
-        };
-        expect(head.operations == 2, "operations", head.operations)?;
-        let first = CallbackOp4::decode(&mut r)?;
-        expect(first == CallbackOp4::Sequence, "nfs_cb_opnum4", first as u32)?;
-        let sequence = CallbackSequence4Args::decode(&mut r)?;
-        let second = CallbackOp4::decode(&mut r)?;
-        expect(second == CallbackOp4::NotifyLock, "nfs_cb_opnum4", second as u32)?;
+        let (xid, sequence) = begin(&mut r, CallbackOp4::NotifyLock)?;
         let notify = CallbackNotifyLock4Args::decode(&mut r)?;
         let (object, owner) = (notify.object.to_vec(), notify.lock_owner.owner.to_vec());
-        Ok(Self { xid: header.xid, sequence, object, owner })
+        Ok(Self { xid, sequence, object, owner })
     }
 
     /// The reply by which it is taken.
     pub fn reply(&self) -> Vec<u8> {
-        let mut reply = Vec::new();
-        let mut w = Writer::new(&mut reply);
-        ReplyHeader::accepted(self.xid, AcceptStat::Success).encode(&mut w);
-        NfsStat4::Ok.encode(&mut w);
-        w.opaque(&[]);
-        w.u32(2);
-        CallbackOp4::Sequence.encode(&mut w);
-        NfsStat4::Ok.encode(&mut w);
-        let CallbackSequence4Args { sessionid, sequenceid, slotid, highest_slotid, .. } =
-            self.sequence;
-        let target_highest_slotid = highest_slotid;
-        CallbackSequence4Result {
-            sessionid,
-            sequenceid,
-            slotid,
-            highest_slotid,
-            target_highest_slotid,
-        }
-        .encode(&mut w);
-        CallbackOp4::NotifyLock.encode(&mut w);
-        NfsStat4::Ok.encode(&mut w);
-        reply
+        taken(self.xid, &self.sequence, CallbackOp4::NotifyLock)
     }
 }
 
+impl Recall4 {
+    /// Reads a call.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn parse(message: &[u8]) -> Result<Self, XdrError> {
+        let mut r = Reader::new(message);
+        let (xid, sequence) = begin(&mut r, CallbackOp4::Recall)?;
+        let CallbackRecall4Args { stateid, fh, .. } = Decode::decode(&mut r)?;
+        Ok(Self { xid, sequence, stateid, object: fh.to_vec() })
+    }
+
+    /// The reply by which it is taken.
+    pub fn reply(&self) -> Vec<u8> {
+        taken(self.xid, &self.sequence, CallbackOp4::Recall)
+    }
+}
+
+/// Reads what is before the arguments of the operation after `CB_SEQUENCE`, which is the last.
+fn begin(
+    r: &mut Reader<'_>,
+    operation: CallbackOp4,
+) -> Result<(u32, CallbackSequence4Args), XdrError> {
+    let header = CallHeader::decode(r)?;
+    let head = CallbackCompoundHead4::decode(r)?;
+    let expect = |is_so, what, value| {
+        if is_so { Ok(()) } else { Err(XdrError::BadValue { what, value }) }
+    };
+    expect(head.operations == 2, "operations", head.operations)?;
+    let first = CallbackOp4::decode(r)?;
+    expect(first == CallbackOp4::Sequence, "nfs_cb_opnum4", first as u32)?;
+    let sequence = CallbackSequence4Args::decode(r)?;
+    let second = CallbackOp4::decode(r)?;
+    expect(second == operation, "nfs_cb_opnum4", second as u32)?;
+    Ok((header.xid, sequence))
+}
+
+fn taken(xid: u32, sequence: &CallbackSequence4Args, operation: CallbackOp4) -> Vec<u8> {
+    let mut reply = Vec::new();
+    let mut w = Writer::new(&mut reply);
+    ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w);
+    NfsStat4::Ok.encode(&mut w);
+    w.opaque(&[]);
+    w.u32(2);
+    CallbackOp4::Sequence.encode(&mut w);
+    NfsStat4::Ok.encode(&mut w);
+    let CallbackSequence4Args { sessionid, sequenceid, slotid, highest_slotid, .. } = *sequence;
+    let target_highest_slotid = highest_slotid;
+    CallbackSequence4Result {
+        sessionid,
+        sequenceid,
+        slotid,
+        highest_slotid,
+        target_highest_slotid,
+    }
+    .encode(&mut w);
+    operation.encode(&mut w);
+    NfsStat4::Ok.encode(&mut w);
+    reply
+}
+
 impl Nfs4Client<RpcConnection> {
-    /// Waits for a callback by the connection, and takes it.
+    /// Waits for a callback by the connection that tells of a lock, and takes it.
     ///
     /// # Errors
     /// When none comes in time, or one that is not understood.
     pub fn next_callback(&mut self) -> Result<LockIsFree4, ClientError> {
         let message = self.transport.receive_call()?;
-        let told = LockIsFree4::parse(&message)
-            .map_err(|error| ClientError::Malformed { procedure: "CB_COMPOUND", error })?;
+        let told = LockIsFree4::parse(&message).map_err(not_understood)?;
         self.transport.send_message(&told.reply())?;
         Ok(told)
     }
+
+    /// The same for one that recalls a delegation.
+    ///
+    /// # Errors
+    /// As [`Nfs4Client::next_callback`].
+    pub fn next_recall(&mut self) -> Result<Recall4, ClientError> {
+        let message = self.transport.receive_call()?;
+        let told = Recall4::parse(&message).map_err(not_understood)?;
+        self.transport.send_message(&told.reply())?;
+        Ok(told)
+    }
+}
+
+fn not_understood(error: XdrError) -> ClientError {
+    ClientError::Malformed { procedure: "CB_COMPOUND", error }
 }

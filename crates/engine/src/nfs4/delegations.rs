@@ -5,6 +5,7 @@ use std::sync::Arc;
 use steadfast_state::{
     Client, Delegate, DelegationKind, FileKey, NotDelegated, ShareAccess, StateId,
 };
+use steadfast_vfs::FsError;
 use steadfast_wire::nfs4::{
     Ace4, DelegReturn4Args, NfsStat4, Op4, OpenDelegation4, SpaceLimit4, StateId4,
 };
@@ -12,7 +13,11 @@ use steadfast_wire::nfs4::{
 use super::handles::sealed;
 use super::stateids::{file_key, given};
 use super::status::OrStatus;
+use crate::Shared;
+use crate::complaint::Complaint;
 use crate::compound::{Op, Run};
+use crate::local_guards::Guarded;
+use crate::local_locks::Place;
 use crate::progress::Object;
 use crate::reply::ReplyBuffer;
 
@@ -27,6 +32,7 @@ const WANT_CANCEL: u32 = 0x500;
 const NOT_WANTED: u32 = 0;
 const CONTENTION: u32 = 1;
 const RESOURCE: u32 = 2;
+const NOT_FOR_SUCH_FILES: u32 = 3;
 const NO_WRITING: u32 = 4;
 const NO_UPGRADE: u32 = 5;
 const NO_DOWNGRADE: u32 = 6;
@@ -90,12 +96,58 @@ pub(super) fn possible(run: &mut Run<'_, '_>, wanted: Wanted) -> Result<Wanted, 
     Ok(wanted)
 }
 
+/// Has the current file guarded from local processes, if it may be delegated and the server delegates no others. May
+/// wait for the file's disk, of which the host was told if the operation `has_changed` something.
+///
+/// # Errors
+/// `Delay`, if nothing was changed.
+pub(super) fn guard<'a>(
+    run: &mut Run<'_, 'a>,
+    client: &Arc<Client>,
+    wanted: Wanted,
+    has_changed: bool,
+) -> Result<(Wanted, Option<Guarded<'a>>), NfsStat4> {
+    let shared: &'a Shared = run.call.shared;
+    let kind = wanted.kind.filter(|_| run.minor_version > 0 && shared.local_guards.are_required());
+    let Some(kind) = kind else { return Ok((wanted, None)) };
+    let none = |why| Ok((Wanted { kind: None, why, ..wanted }, None));
+    let (call, target) = run.stored(NfsStat4::IsDir)?;
+    let place = Place::from(target);
+    if let Err(why) = shared.state.prospect_of_delegation(call.now_ms, client, &place.file, kind) {
+        return none(reason(why));
+    }
+    if !has_changed {
+        call.seldom_blocks(target).map_err(super::status::status)?;
+    }
+    match shared.local_guards.guard(&place, kind) {
+        Ok(guarded) => Ok((wanted, Some(guarded))),
+        Err(FsError::TryLater) => none(CONTENTION),
+        Err(FsError::NotSupported) => {
+            let path = Arc::clone(&target.share.path);
+            call.complaint = Some(Complaint::NotGuarded { path });
+            none(NOT_FOR_SUCH_FILES)
+        }
+        Err(_) => none(RESOURCE),
+    }
+}
+
+/// Why a client gets no delegation, as it is told.
+fn reason(why: NotDelegated) -> u32 {
+    match why {
+        NotDelegated::Contention => CONTENTION,
+        NotDelegated::Resource => RESOURCE,
+        NotDelegated::Upgrade => NO_UPGRADE,
+        NotDelegated::HasOne => NO_DOWNGRADE,
+        NotDelegated::NotGiven => NO_WRITING,
+    }
+}
+
 /// Delegates the current file, which the client has just opened, if that can be.
 pub(super) fn delegate(
     run: &mut Run<'_, '_>,
     client: &Arc<Client>,
     file: FileKey,
-    wanted: Wanted,
+    (wanted, guarded): (Wanted, Option<Guarded<'_>>),
 ) -> Result<OpenDelegation4<'static>, NfsStat4> {
     let none = |why| match (wanted.is_said, why) {
         (false, _) => OpenDelegation4::None,
@@ -107,12 +159,13 @@ pub(super) fn delegate(
         return Ok(none(RESOURCE));
     }
     Ok(match grant(run, client, file, kind, false)? {
-        Ok(granted) => granted,
-        Err(NotDelegated::Contention) => none(CONTENTION),
-        Err(NotDelegated::Resource) => none(RESOURCE),
-        Err(NotDelegated::Upgrade) => none(NO_UPGRADE),
-        Err(NotDelegated::HasOne) => none(NO_DOWNGRADE),
-        Err(NotDelegated::NotGiven) => none(NO_WRITING),
+        Ok(granted) => {
+            if let Some(guarded) = guarded {
+                guarded.is_granted(run.call.now_ms);
+            }
+            granted
+        }
+        Err(why) => none(reason(why)),
     })
 }
 
@@ -124,7 +177,12 @@ pub(super) fn reclaim(
     kind: Option<DelegationKind>,
 ) -> Result<OpenDelegation4<'static>, NfsStat4> {
     let Some(kind) = kind else { return Ok(OpenDelegation4::None) };
-    Ok(grant(run, client, file, kind, true)?.unwrap_or(OpenDelegation4::None))
+    let granted = grant(run, client, file, kind, true)?;
+    if granted.is_ok() {
+        // What local processes have done meanwhile nobody knows.
+        run.call.shared.local_guards.recall_unguarded(run.call.now_ms, &file);
+    }
+    Ok(granted.unwrap_or(OpenDelegation4::None))
 }
 
 fn grant(

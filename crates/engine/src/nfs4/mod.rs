@@ -32,13 +32,15 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
-use steadfast_state::{Delegations, Settings, State};
+use steadfast_state::{Settings, State};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 use steadfast_xdr::Reader;
 
 use crate::begun_outcomes::BegunOutcomes;
 use crate::compound::{Compound, OpRow, Run, Versions};
 use crate::compound_operation::CompoundOperation;
+use crate::config::EngineConfig;
+use crate::local_guards::LocalGuard;
 use crate::program::{Null, Row};
 use crate::progress::Repeated;
 use crate::reply::ReplyBuffer;
@@ -47,8 +49,14 @@ use crate::reply::ReplyBuffer;
 const LEASE_S: u32 = 90;
 
 /// How state is kept.
-pub(crate) fn settings(instance: u32, delegations: Delegations) -> Settings {
-    Settings { lease_ms: u64::from(LEASE_S) * 1000, delegations, ..Settings::new(instance) }
+pub(crate) fn settings(config: &EngineConfig) -> Settings {
+    Settings {
+        lease_ms: u64::from(LEASE_S) * 1000,
+        delegations: config.delegations,
+        // While no server ran nothing has told of local processes.
+        recalls_restored: config.local_guard != LocalGuard::None,
+        ..Settings::new(config.instance)
+    }
 }
 
 /// NFSv4 as it is served.

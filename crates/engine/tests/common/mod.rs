@@ -25,6 +25,7 @@ pub(crate) fn engine() -> Engine {
         instance: 1,
         nfs2: true,
         delegations: steadfast_engine::Delegations::None,
+        local_guard: steadfast_engine::LocalGuard::None,
         nfs4: false,
         handle_key: [3; 16],
         write_verifier: 1,

@@ -124,6 +124,7 @@ impl Bench {
             instance: 5,
             nfs2: false,
             delegations: steadfast_engine::Delegations::None,
+            local_guard: steadfast_engine::LocalGuard::None,
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,

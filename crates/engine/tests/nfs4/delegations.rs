@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use steadfast_engine::{Delegations, Export, ReplyBuffer, StateImage, StateKeeper, Verdict};
+use steadfast_engine::{
+    Delegations, Export, LocalGuard, ReplyBuffer, StateImage, StateKeeper, Verdict,
+};
+use steadfast_vfs::model::ModelFs;
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, CallbackCompoundHead4, CallbackOp4, CallbackRecall4Args, CallbackSec4,
     CallbackSequence4Args, CallbackSequence4Result, Close4Args, CreateSession4Args,
@@ -17,18 +20,18 @@ use crate::callbacks::{HAS_BACK_CHANNEL, PROGRAM, Wires, bind, flags};
 use crate::compounds::{Ops, words, xdr};
 use crate::gate::{by_stateid, nfs3};
 use crate::harness::{
-    Client, Host, Sender, Server, create_session, everything, exchange, export, rule, sender, share,
+    Client, Host, Sender, Server, create_session, everything, exchange, rule, sender, share,
 };
 use crate::reclaim::{Machine, reclaiming};
 use crate::taking_back::without_flush;
 
-const READ: u32 = 1;
-const BOTH: u32 = 3;
-const WANT_ANY: u32 = 0x300;
+pub(crate) const READ: u32 = 1;
+pub(crate) const BOTH: u32 = 3;
+pub(crate) const WANT_ANY: u32 = 0x300;
 const WANT_NONE: u32 = 0x400;
 const JUKEBOX: u32 = 10008;
 const REVOKED: u32 = 0x40;
-const SECOND: u64 = 1_000;
+pub(crate) const SECOND: u64 = 1_000;
 const LEASE_MS: u64 = 90_000;
 const ANONYMOUS: StateId4 = StateId4 { seqid: 0, other: [0; 12] };
 const DELAY: u32 = NfsStat4::Delay as u32;
@@ -51,22 +54,24 @@ impl StateKeeper for Kept {
     }
 }
 
-struct Bench {
-    server: Server,
+pub(crate) struct Bench {
+    pub(crate) server: Server,
     wires: Arc<Wires>,
     kept: Arc<Kept>,
-    exports: Vec<Export>,
-    root: Vec<u8>,
-    file: Vec<u8>,
+    pub(crate) exports: Vec<Export>,
+    pub(crate) model: Arc<ModelFs>,
+    guard: LocalGuard,
+    pub(crate) root: Vec<u8>,
+    pub(crate) file: Vec<u8>,
 }
 
 /// A recall as its client reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Recall {
+pub(crate) struct Recall {
     connection: u64,
     xid: u32,
     sequence: CallbackSequence4Args,
-    stateid: StateId4,
+    pub(crate) stateid: StateId4,
     handle: Vec<u8>,
 }
 
@@ -102,34 +107,46 @@ impl Recall {
     }
 }
 
-fn started(exports: &[Export], image: StateImage, kept: &Arc<Kept>, wires: &Arc<Wires>) -> Server {
-    let mut server = Server::delegating(7, exports.to_vec(), Delegations::Write);
+fn started(
+    exports: &[Export],
+    image: StateImage,
+    kept: &Arc<Kept>,
+    wires: &Arc<Wires>,
+    guard: LocalGuard,
+) -> Server {
+    let mut server = Server::guarding(7, exports.to_vec(), Delegations::Write, guard);
     server.engine.keep_state(0, image, Arc::clone(kept) as _);
     server.engine.set_callback_sender(Arc::clone(wires) as _);
     server
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        Self::guarding(LocalGuard::None)
+    }
+
+    pub(crate) fn guarding(guard: LocalGuard) -> Self {
         let all = vec![rule("127.0.0.0", everything())];
-        let exports = vec![export(share(1, "/a", all))];
+        let model = Arc::new(ModelFs::new(1, 0o777));
+        let storage = Arc::clone(&model) as _;
+        let exports = vec![Export { share: Arc::new(share(1, "/a", all)), storage }];
         let (kept, wires) = (Arc::<Kept>::default(), Arc::<Wires>::default());
-        let server = started(&exports, StateImage::default(), &kept, &wires);
+        let server = started(&exports, StateImage::default(), &kept, &wires, guard);
         let root = Client::new(&server, b"maker", sender(99)).handle(&[b"a"]);
         let file = server.make_file(&root, b"f", 0o666);
-        Self { server, wires, kept, exports, root, file }
+        Self { server, wires, kept, exports, model, guard, root, file }
     }
 
     /// The same server after a kill.
-    fn restarted(self) -> Self {
+    pub(crate) fn restarted(self) -> Self {
         let image = self.kept.0.lock().unwrap().clone();
-        let server = started(&self.exports, image, &self.kept, &self.wires);
+        let server = started(&self.exports, image, &self.kept, &self.wires, self.guard);
         server.now_ms.set(self.server.now_ms.get());
         Self { server, ..self }
     }
 
     /// A client that can be called by its connection.
-    fn client(&self, owner: &[u8], connection: u64) -> Client<'_> {
+    pub(crate) fn client(&self, owner: &[u8], connection: u64) -> Client<'_> {
         let from = sender(connection);
         let (id, sequence) = exchange(&self.server, owner, &from);
         let arguments = CreateSession4Args {
@@ -149,18 +166,18 @@ impl Bench {
         client
     }
 
-    fn tick(&self, ms: u64) {
+    pub(crate) fn tick(&self, ms: u64) {
         self.server.now_ms.set(self.server.now_ms.get() + ms);
         self.server.engine.tick(self.server.now_ms.get());
     }
 
-    fn recalls(&self) -> Vec<Recall> {
+    pub(crate) fn recalls(&self) -> Vec<Recall> {
         let sent = std::mem::take(&mut *self.wires.sent.lock().unwrap());
         sent.iter().map(|(connection, message)| read(*connection, message)).collect()
     }
 
     #[track_caller]
-    fn recalled(&self) -> Recall {
+    pub(crate) fn recalled(&self) -> Recall {
         // It waits until the reply that grants it must have gone out.
         self.tick(SECOND);
         let recalls = self.recalls();
@@ -191,7 +208,7 @@ fn open_ops(access: u32, claim: OpenClaim4<'_>) -> Ops {
 }
 
 /// Opens a file: its stateid and what is delegated; or the status.
-fn open(
+pub(crate) fn open(
     client: &Client<'_>,
     file: &[u8],
     access: u32,
@@ -224,7 +241,7 @@ fn open(
     }))
 }
 
-fn delegated(client: &Client<'_>, file: &[u8], access: u32) -> StateId4 {
+pub(crate) fn delegated(client: &Client<'_>, file: &[u8], access: u32) -> StateId4 {
     match open(client, file, access, OpenClaim4::Fh).unwrap().1 {
         OpenDelegation4::Read { stateid, .. } if access == READ => stateid,
         OpenDelegation4::Write { stateid, .. } if access == BOTH => stateid,
@@ -232,7 +249,7 @@ fn delegated(client: &Client<'_>, file: &[u8], access: u32) -> StateId4 {
     }
 }
 
-fn returns(client: &Client<'_>, file: &[u8], stateid: StateId4) -> u32 {
+pub(crate) fn returns(client: &Client<'_>, file: &[u8], stateid: StateId4) -> u32 {
     let ops = Ops::put(file).op(Op4::DelegReturn, &DelegReturn4Args { stateid });
     client.run(&ops).status
 }

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use steadfast_engine::{
-    CallHost, Delegations, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, Room,
-    StorageId, SuspendedCall, Transport, Transports, Verdict,
+    CallHost, Delegations, Engine, EngineConfig, Export, ExportTable, LocalGuard, Peer,
+    ReplyBuffer, Room, StorageId, SuspendedCall, Transport, Transports, Verdict,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Flavor, Rights, Share, ShareId, Squash};
 use steadfast_vfs::model::ModelFs;
@@ -117,10 +117,20 @@ impl Server {
         exports: Vec<Export>,
         delegations: Delegations,
     ) -> Self {
+        Self::guarding(instance, exports, delegations, LocalGuard::None)
+    }
+
+    pub(crate) fn guarding(
+        instance: u32,
+        exports: Vec<Export>,
+        delegations: Delegations,
+        local_guard: LocalGuard,
+    ) -> Self {
         let config = EngineConfig {
             instance,
             nfs2: false,
             delegations,
+            local_guard,
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,

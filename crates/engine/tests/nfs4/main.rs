@@ -13,6 +13,7 @@ mod extents;
 mod gate;
 mod harness;
 mod listings;
+mod local_guards;
 mod local_locks;
 mod names;
 mod opens;

@@ -81,6 +81,8 @@ struct Queue {
     idle: usize,
     /// Notices that were not answered and are still repeated, those under way among them.
     notices: usize,
+    /// The engine has something to send that no call of a client does.
+    has_effects: bool,
     has_ended: bool,
 }
 
@@ -205,19 +207,38 @@ impl Sender {
         queue.jobs.push_back(job);
         // Who is idle may be about to take another one of several notices.
         if (queue.idle == 0 || is_notice) && queue.threads < threads_max {
-            let shared = Arc::clone(&self.0);
-            let thread = std::thread::Builder::new().name("outbound".to_owned());
-            match thread.spawn(move || shared.work()) {
-                Ok(_) => queue.threads += 1,
-                Err(error) => tracing::warn!("cannot start a thread that calls clients: {error}"),
-            }
+            self.start_thread(&mut queue);
         }
         drop(queue);
         self.0.told.notify_one();
     }
 }
 
+impl Sender {
+    fn start_thread(&self, queue: &mut Queue) {
+        let shared = Arc::clone(&self.0);
+        let thread = std::thread::Builder::new().name("outbound".to_owned());
+        match thread.spawn(move || shared.work()) {
+            Ok(_) => queue.threads += 1,
+            Err(error) => tracing::warn!("cannot start a thread that calls clients: {error}"),
+        }
+    }
+}
+
 impl Outbound for Sender {
+    fn send_effects(&self) {
+        let mut queue = self.0.queue.lock();
+        if queue.has_ended {
+            return;
+        }
+        queue.has_effects = true;
+        if queue.idle == 0 && queue.threads < THREADS_MAX {
+            self.start_thread(&mut queue);
+        }
+        drop(queue);
+        self.0.told.notify_one();
+    }
+
     fn send(&self, call: OutboundCall) {
         let OutboundCall { to, from, transport, program, version, procedure, arguments, grant } =
             call;
@@ -258,6 +279,14 @@ impl Shared {
     fn work(&self) {
         let mut queue = self.queue.lock();
         while !queue.has_ended {
+            if std::mem::take(&mut queue.has_effects) {
+                drop(queue);
+                if let Some(engine) = self.engine.upgrade() {
+                    engine.send_effects();
+                }
+                queue = self.queue.lock();
+                continue;
+            }
             let now = Instant::now();
             let Some(mut job) = queue.take(now) else {
                 let wait = queue.wait(now);

@@ -15,6 +15,8 @@
 //!
 //! Locks: one client's opens, then one shard of the delegations, then one shard of the files.
 
+mod guarded;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -104,7 +106,7 @@ struct Counters {
 }
 
 /// A recall that is under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Recall {
     since_ms: u64,
     /// When the holder was first told.
@@ -112,6 +114,8 @@ struct Recall {
     /// When telling it was last tried.
     tried_ms: u64,
     is_answered: bool,
+    /// It is revoked at this time, if it was not returned by then, however long the holder has known.
+    until_ms: Option<u64>,
 }
 
 /// A delegation as its file knows it.
@@ -206,6 +210,8 @@ impl Drop for Change<'_> {
 pub(crate) struct DelegationTable {
     /// Whether there may be delegations at all. It is never unset.
     is_on: AtomicBool,
+    /// Whether somebody wants to know when a file has none any more.
+    is_watched: AtomicBool,
     cells: Box<[AtomicU64]>,
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
@@ -220,6 +226,7 @@ impl DelegationTable {
     pub(crate) fn new(given: Given) -> Self {
         Self {
             is_on: AtomicBool::new(given != Given::None),
+            is_watched: AtomicBool::new(false),
             cells: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
@@ -402,7 +409,7 @@ impl State {
             return;
         }
         let (since_ms, tried_ms) = (now_ms, now_ms);
-        held.recall = Some(Recall { since_ms, sent_ms: None, tried_ms, is_answered: false });
+        held.recall = Some(Recall { since_ms, tried_ms, ..Recall::default() });
         let (client, number) = (held.client.id(), held.number);
         self.journal.note(&Event::DelegationRecalled { client, number });
         self.delegations.recalls.lock().push((*file, number));
@@ -555,12 +562,14 @@ impl State {
         } else if let Some(mut shard) = self.delegations.shard(&file) {
             self.delegations.is_on.store(true, Ordering::Relaxed);
             self.delegations.mark(&file);
-            let is_recalled = is_recalled || !self.settings.delegations.gives(record.kind);
+            let is_recalled = is_recalled
+                || self.settings.recalls_restored
+                || !self.settings.delegations.gives(record.kind);
             let recall = is_recalled.then(|| {
                 self.delegations.recalls.lock().push((file, number));
                 shard.quieten(&file, now_ms);
                 // It is sent at once when there is a path.
-                Recall { since_ms: now_ms, sent_ms: None, tried_ms: 0, is_answered: false }
+                Recall { since_ms: now_ms, ..Recall::default() }
             });
             self.hold(&mut shard, client, number, &record, (now_ms, recall));
         }
@@ -625,6 +634,9 @@ impl State {
         let is_free = is_waited_for && all.iter().all(|held| held.recall.is_none());
         if all.is_empty() {
             shard.files.remove(file);
+            if self.delegations.is_watched.load(Ordering::Relaxed) {
+                self.files.effects.push(Effect::Undelegated { file: *file });
+            }
         }
         self.delegations.total.fetch_sub(1, Ordering::Relaxed);
         self.delegations.unmark(file);
@@ -680,7 +692,8 @@ impl State {
                     None if held.client.has_callback_path() => (recall.since_ms, UNSENT_LEASES),
                     None => (recall.since_ms, 1),
                 };
-                let is_over = now_ms.saturating_sub(from_ms) > lease_ms.saturating_mul(leases);
+                let is_over = now_ms.saturating_sub(from_ms) > lease_ms.saturating_mul(leases)
+                    || recall.until_ms.is_some_and(|until_ms| now_ms >= until_ms);
                 if !is_expired && !is_over {
                     left.push((file, number));
                     if recall.is_answered || now_ms < recall.tried_ms + ASKED_AGAIN_MS {

@@ -88,7 +88,10 @@ fn granted(state: &State) -> Vec<u32> {
     granted
         .filter_map(|effect| match effect {
             Effect::Granted { owner, .. } => Some(owner.svid),
-            Effect::Free { .. } | Effect::Recall { .. } | Effect::Returned { .. } => None,
+            Effect::Free { .. }
+            | Effect::Recall { .. }
+            | Effect::Returned { .. }
+            | Effect::Undelegated { .. } => None,
         })
         .collect()
 }

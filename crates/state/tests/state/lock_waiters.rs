@@ -438,7 +438,10 @@ fn told(state: &State) -> Vec<(u64, Vec<u8>)> {
             assert_eq!(*handle, b"handle"[..]);
             (client.id().0, owner.to_vec())
         }
-        Effect::Granted { .. } | Effect::Recall { .. } | Effect::Returned { .. } => {
+        Effect::Granted { .. }
+        | Effect::Recall { .. }
+        | Effect::Returned { .. }
+        | Effect::Undelegated { .. } => {
             panic!("{effect:?}")
         }
     });

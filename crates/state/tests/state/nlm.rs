@@ -61,7 +61,10 @@ fn granted(state: &State) -> Vec<u32> {
             assert_eq!(*note, owner.svid.to_be_bytes());
             owner.svid
         }
-        Effect::Free { .. } | Effect::Recall { .. } | Effect::Returned { .. } => {
+        Effect::Free { .. }
+        | Effect::Recall { .. }
+        | Effect::Returned { .. }
+        | Effect::Undelegated { .. } => {
             panic!("a host is granted what it waits for")
         }
     };

@@ -23,6 +23,8 @@ pub(super) struct Table {
     guards: Vec<Guarded>,
     /// Files that local processes have open for writing.
     written: Vec<u64>,
+    /// A local process opens a file the moment that its guard is taken.
+    breaks_next: bool,
 }
 
 impl std::fmt::Debug for Table {
@@ -80,6 +82,11 @@ impl ModelFs {
         let (number, listener) = (table.next, Arc::clone(listener));
         let named = self.object(object);
         table.guards.push(Guarded { number, file, kind, is_broken: false, named, listener });
+        let breaks = std::mem::take(&mut table.breaks_next);
+        drop(table);
+        if breaks {
+            self.break_guards(file, true);
+        }
         Ok(Box::new(Held { table: Arc::clone(&self.guards), number, kind }))
     }
 
@@ -105,6 +112,11 @@ impl ModelFs {
             table.written.push(file);
         }
         Ok(())
+    }
+
+    /// A local process opens, to write, the file that is guarded next, before whoever guards it can know.
+    pub fn local_open_at_next_guard(&self) {
+        lock(&self.guards).breaks_next = true;
     }
 
     /// How many files are guarded.
