@@ -182,15 +182,13 @@ impl LocalGuards {
         let told: Arc<dyn GuardListener> = Arc::<Listener>::clone(listener);
         let guard = place.storage.guard(place.handle, kind, &told)?;
         let mut files = self.files.lock();
-        match files.get_mut(&place.file) {
-            Some(entry) => entry.guard = Some(guard),
+        let Some(entry) = files.get_mut(&place.file) else {
             // The share is not served any more.
-            None => {
-                drop(files);
-                drop(guard);
-                return Err(FsError::TryLater);
-            }
-        }
+            drop(files);
+            drop(guard);
+            return Err(FsError::TryLater);
+        };
+        entry.guard = Some(guard);
         drop(files);
         Ok(guarded)
     }

@@ -44,7 +44,7 @@ impl Outbound for Roused {
 
 /// The file as its storage knows it.
 fn stored(bench: &Bench) -> StorageHandle {
-    let cred = Cred { uid: 0, gid: 0, groups: Default::default() };
+    let cred = Cred { uid: 0, gid: 0, groups: smallvec::SmallVec::new() };
     let caller = Caller::new(&cred, Waiting::Allowed);
     let root = bench.model.root().unwrap().handle;
     bench.model.lookup(&caller, &root, Name::new(b"f").unwrap()).result.unwrap().handle
