@@ -56,6 +56,7 @@ const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
   --server NAME       steadfast (default) or ganesha
   --nfs VERSION       that mounts are made by: 2, 3 (default), 4.0, 4.1 or 4.2
   --delegations KIND  that Steadfast grants: none (default), read or write
+  --guarded           from local processes: cases must not look at a delegated file on the server
   --filesystem NAME   of the main share: ext4 (default), xfs or btrfs
   --only NAME         only cases whose name contains NAME; may be repeated
   --long              the long version of every case
@@ -71,6 +72,7 @@ struct Options {
     server: server::Kind,
     nfs: String,
     delegations: String,
+    is_guarded: bool,
     filesystem: storage::Kind,
     only: Vec<String>,
     program: Option<PathBuf>,
@@ -86,6 +88,7 @@ impl Options {
             server: server::Kind::Steadfast,
             nfs: "3".to_owned(),
             delegations: "none".to_owned(),
+            is_guarded: false,
             filesystem: storage::Kind::Ext4,
             only: Vec::new(),
             program: None,
@@ -114,6 +117,7 @@ impl Options {
                         bail!("--delegations is none, read or write\n\n{USAGE}");
                     }
                 }
+                "--guarded" => options.is_guarded = true,
                 "--filesystem" => options.filesystem = value()?.parse()?,
                 "--only" => options.only.push(value()?.clone()),
                 "--program" => options.program = Some(std::path::absolute(value()?)?),

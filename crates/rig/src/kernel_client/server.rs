@@ -298,9 +298,12 @@ fn steadfast_configuration(
     options: &Options,
 ) -> Result<String> {
     let Options { nfs, delegations, .. } = options;
+    // A guest opens files on the server as a process of this machine, and stands still meanwhile: it would wait for a
+    // delegation of its own.
+    let local_guard = if options.is_guarded { "required" } else { "none" };
     let (nfs2, nfs4) = (nfs == "2", !["2", "3"].contains(&nfs.as_str()));
     let mut text = format!(
-        "[server]\nnfs2 = {nfs2}\nnfs4 = {nfs4}\ndelegations = \"{delegations}\"\n\
+        "[server]\nnfs2 = {nfs2}\nnfs4 = {nfs4}\ndelegations = \"{delegations}\"\nlocal_guard = \"{local_guard}\"\n\
          listen = [\"{SERVER_ADDRESS}:{NFS_PORT}\"]\nstate_directory = \"{}\"\n\
          \n[log]\nsize_mib = 32\n",
         directory.join("state").display()
