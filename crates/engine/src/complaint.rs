@@ -60,7 +60,7 @@ pub enum Complaint {
         /// Why.
         why: LockRefusal,
     },
-    /// Nothing wrong: its file is not delegated, since it cannot be guarded.
+    /// Its file is not delegated, since it cannot be guarded.
     #[error(
         "gets no delegations on share {path:?}: nothing would tell of local processes there, since its file \
          system has no leases, or this process may not have them (CAP_LEASE); see local_guard in docs/nfsv4.md"

@@ -2,8 +2,7 @@
 //! that a delegation excludes waits until clients have returned theirs ([`steadfast_vfs::Guard`]).
 //!
 //! A guard is taken before the delegation is granted, and dropped when nobody has one any more. One guard serves all
-//! delegations of a file. It may break at any moment: before the grant nobody is found to be asked, so who grants looks
-//! once more afterwards.
+//! delegations of a file. One that breaks before the grant finds nobody to ask: so who grants looks again afterwards.
 //!
 //! The table's lock is held for looking only: a guard is taken without it, since the storage may open files, and dropped
 //! without it.
@@ -74,6 +73,8 @@ impl GuardListener for Listener {
 pub(crate) struct LocalGuards {
     listener: Option<Arc<Listener>>,
     files: Mutex<HashMap<FileKey, Entry>>,
+    /// Where files cannot be guarded, as far as that was tried since the exports changed.
+    unguarded: Mutex<HashSet<FlushDomain>>,
 }
 
 /// What a grant counts on. Once it is dropped the guard stays as long as somebody has a delegation of the file.
@@ -115,7 +116,7 @@ impl LocalGuards {
                 }))
             }
         };
-        Self { listener, files: Mutex::default() }
+        Self { listener, files: Mutex::default(), unguarded: Mutex::default() }
     }
 
     /// Whether files are delegated with guards only.
@@ -126,8 +127,14 @@ impl LocalGuards {
     /// A file was delegated without a guard, since its client had a delegation before the server lost it: that is recalled.
     pub(crate) fn recall_unguarded(&self, now_ms: u64, file: &FileKey) {
         if let Some(listener) = &self.listener {
-            listener.recall(now_ms, file);
+            // Nobody waits for that.
+            listener.state.recall_for_local(now_ms, file, u64::MAX);
         }
+    }
+
+    /// Whether nothing on this storage can be guarded, as is known already.
+    pub(crate) fn cannot_guard(&self, domain: FlushDomain) -> bool {
+        self.unguarded.lock().contains(&domain)
     }
 
     /// Who sends calls to clients; said once.
@@ -180,7 +187,15 @@ impl LocalGuards {
         // From here on it ends the entry, whatever comes.
         let guarded = Guarded { guards: self, file: Some(place.file) };
         let told: Arc<dyn GuardListener> = Arc::<Listener>::clone(listener);
-        let guard = place.storage.guard(place.handle, kind, &told)?;
+        let guard = match place.storage.guard(place.handle, kind, &told) {
+            Ok(guard) => guard,
+            Err(error) => {
+                if error == FsError::NotSupported {
+                    self.unguarded.lock().insert(place.storage.domain());
+                }
+                return Err(error);
+            }
+        };
         let mut files = self.files.lock();
         let Some(entry) = files.get_mut(&place.file) else {
             // The share is not served any more.
@@ -219,17 +234,20 @@ impl LocalGuards {
     }
 
     /// Lets go of files that were found by shares of which no file system is served any more: those could not be
-    /// unmounted. Who has such a file delegated can do nothing with it by the server.
+    /// unmounted. What clients have of them is recalled, since from now on nothing tells of local processes.
     pub(crate) fn forget_beside(&self, exports: &ExportTable) {
-        if self.listener.is_none() {
-            return;
-        }
+        let Some(listener) = &self.listener else { return };
+        self.unguarded.lock().clear();
         let served: HashSet<_> =
             exports.sorted().iter().filter_map(|export| export.storage.expected_domain()).collect();
         let gone: Vec<_> = {
             let mut files = self.files.lock();
             files.extract_if(|_, entry| !served.contains(&entry.domain)).collect()
         };
+        let now_ms = listener.now_ms.load(Ordering::Relaxed);
+        for (file, _) in &gone {
+            listener.state.recall_for_local(now_ms, file, u64::MAX);
+        }
         drop(gone);
     }
 }

@@ -516,7 +516,8 @@ fn local_guard(settings: &ServerSettings) -> steadfast_engine::LocalGuard {
         Some(LocalGuard::None) => steadfast_engine::LocalGuard::None,
         None | Some(LocalGuard::Required) => {
             let patience_ms = steadfast_sys::lease::break_time().as_millis();
-            let patience_ms = u64::try_from(patience_ms).unwrap_or(u64::MAX);
+            // Revoked before the kernel lets the local process go on: times are known by the second.
+            let patience_ms = u64::try_from(patience_ms).unwrap_or(u64::MAX).saturating_sub(2_000);
             steadfast_engine::LocalGuard::Required { patience_ms }
         }
     }

@@ -97,15 +97,15 @@ pub(super) fn possible(run: &mut Run<'_, '_>, wanted: Wanted) -> Result<Wanted, 
 }
 
 /// Has the current file guarded from local processes, if it may be delegated and the server delegates no others. May
-/// wait for the file's disk, of which the host was told if the operation `has_changed` something.
+/// wait for the file's disk, of which the host was told if the file `is_made` by the operation.
 ///
 /// # Errors
-/// `Delay`, if nothing was changed.
+/// `Delay`, if nothing was made.
 pub(super) fn guard<'a>(
     run: &mut Run<'_, 'a>,
     client: &Arc<Client>,
     wanted: Wanted,
-    has_changed: bool,
+    is_made: bool,
 ) -> Result<(Wanted, Option<Guarded<'a>>), NfsStat4> {
     let shared: &'a Shared = run.call.shared;
     let kind = wanted.kind.filter(|_| run.minor_version > 0 && shared.local_guards.are_required());
@@ -116,7 +116,10 @@ pub(super) fn guard<'a>(
     if let Err(why) = shared.state.prospect_of_delegation(call.now_ms, client, &place.file, kind) {
         return none(reason(why));
     }
-    if !has_changed {
+    if shared.local_guards.cannot_guard(target.storage.domain()) {
+        return none(NOT_FOR_SUCH_FILES);
+    }
+    if !is_made {
         call.seldom_blocks(target).map_err(super::status::status)?;
     }
     match shared.local_guards.guard(&place, kind) {
@@ -157,6 +160,9 @@ pub(super) fn delegate(
     let Some(kind) = wanted.kind else { return Ok(none(wanted.why)) };
     if !run.nfs4.state.has_delegations() {
         return Ok(none(RESOURCE));
+    }
+    if guarded.is_none() && run.call.shared.local_guards.are_required() {
+        return Ok(none(CONTENTION));
     }
     Ok(match grant(run, client, file, kind, false)? {
         Ok(granted) => {

@@ -406,11 +406,11 @@ fn find_and_open(
     }
     // State is not noted while a disk is waited for.
     let wanted = delegations::possible(run, wanted)?;
-    let has_changed = opened.is_made || opened.is_to_be_cut;
-    let wanted = if is_reclaim || delegation.is_some() {
+    // What is being cut is not delegated: it is being changed.
+    let wanted = if is_reclaim || delegation.is_some() || opened.is_to_be_cut {
         (wanted, None)
     } else {
-        delegations::guard(run, client, wanted, has_changed)?
+        delegations::guard(run, client, wanted, opened.is_made)?
     };
     run.begin_state();
     let mut granted = state.grant_open(client, &request, repeats).map_err(|error| {

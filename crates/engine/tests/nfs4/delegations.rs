@@ -282,7 +282,7 @@ fn a_delegation_is_recalled_returned_and_the_other_goes_on() {
 }
 
 /// OPEN of a name, by which the file is made or cut.
-fn open_cut(name: &[u8], share_access: u32) -> Ops {
+pub(crate) fn open_cut(name: &[u8], share_access: u32) -> Ops {
     let attrmask = Bitmap4::of(&[Attribute4::Size]);
     let arguments = Open4Args {
         seqid: 0,

@@ -9,7 +9,8 @@ use steadfast_vfs::{Caller, Cred, FileSystem, Name, StorageHandle, Waiting};
 use steadfast_wire::nfs4::{NfsStat4, OpenClaim4, OpenDelegation4};
 
 use crate::callbacks::{bind, flags};
-use crate::delegations::{BOTH, Bench, READ, SECOND, WANT_ANY, delegated, open, returns};
+use crate::compounds::Ops;
+use crate::delegations::{BOTH, Bench, READ, SECOND, WANT_ANY, delegated, open, open_cut, returns};
 use crate::gate::nfs3;
 use crate::harness::Client;
 
@@ -122,19 +123,48 @@ fn who_comes_between_guard_and_grant_has_it_recalled() {
 
 #[test]
 fn what_is_not_returned_while_a_local_process_waits_is_revoked() {
+    // Who writes unseen has the time that it has by all others: it may be sending what it has written.
+    for (access, seconds) in [(READ, PATIENCE_S), (BOTH, 91)] {
+        let bench = Bench::guarding(REQUIRED);
+        let one = bench.client(b"one", 1);
+        let delegation = delegated(&one, &bench.file, access);
+        assert!(!bench.model.local_open(&stored(&bench), true).unwrap());
+        for _ in 1..seconds {
+            bench.tick(SECOND);
+            // It is heard of, and its lease does not expire.
+            flags(&one);
+        }
+        assert_eq!(bench.model.guards(), 1, "{access}");
+        bench.tick(3 * SECOND);
+        assert_eq!(bench.model.guards(), 0, "{access}");
+        let revoked = NfsStat4::DelegRevoked as u32;
+        assert_eq!(returns(&one, &bench.file, delegation), revoked, "{access}");
+    }
+}
+
+#[test]
+fn what_cannot_be_guarded_is_not_delegated() {
     let bench = Bench::guarding(REQUIRED);
     let one = bench.client(b"one", 1);
-    let delegation = delegated(&one, &bench.file, READ);
-    assert!(!bench.model.local_open(&stored(&bench), true).unwrap());
-    for _ in 1..PATIENCE_S {
-        bench.tick(SECOND);
-        // It is heard of, and its lease does not expire.
-        flags(&one);
+    bench.model.set_unguarded(true);
+    for _ in 0..2 {
+        assert_eq!(wanted(&one, &bench, READ), OpenDelegation4::NoneSince(3));
     }
-    assert_eq!(bench.model.guards(), 1);
-    bench.tick(2 * SECOND);
+    // It is asked again when shares have changed.
+    bench.model.set_unguarded(false);
+    assert_eq!(wanted(&one, &bench, READ), OpenDelegation4::NoneSince(3));
+    bench.server.engine.set_exports(ExportTable::new(bench.exports.clone()));
+    assert!(matches!(wanted(&one, &bench, READ), OpenDelegation4::Read { .. }));
+}
+
+#[test]
+fn an_open_that_cuts_is_delegated_nothing() {
+    let bench = Bench::guarding(REQUIRED);
+    let one = bench.client(b"one", 1);
+    let cut = Ops::put(&bench.root).then(&open_cut(b"f", BOTH));
+    one.run(&cut).succeeds();
     assert_eq!(bench.model.guards(), 0);
-    assert_eq!(returns(&one, &bench.file, delegation), NfsStat4::DelegRevoked as u32);
+    assert_eq!(bench.server.engine.statistics().delegations.granted_write, 0);
 }
 
 #[test]
@@ -163,6 +193,8 @@ fn a_share_that_is_not_served_any_more_is_let_go() {
     assert_eq!(bench.model.guards(), 1);
     bench.server.engine.set_exports(ExportTable::new(vec![]));
     assert_eq!(bench.model.guards(), 0);
+    // Nothing tells of local processes any more.
+    assert_eq!(bench.server.engine.statistics().delegations.recalled, 1);
 }
 
 #[test]

@@ -294,7 +294,7 @@ impl Shared {
                 let is_over = self.told.wait_for(&mut queue, wait).timed_out();
                 queue.idle -= 1;
                 // Whoever adds a call starts another thread.
-                if is_over && queue.jobs.is_empty() {
+                if is_over && queue.jobs.is_empty() && !queue.has_effects {
                     break;
                 }
                 continue;

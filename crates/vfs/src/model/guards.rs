@@ -25,6 +25,8 @@ pub(super) struct Table {
     written: Vec<u64>,
     /// A local process opens a file the moment that its guard is taken.
     breaks_next: bool,
+    /// There are no guards.
+    is_unguarded: bool,
 }
 
 impl std::fmt::Debug for Table {
@@ -74,6 +76,9 @@ impl ModelFs {
             return Err(FsError::Invalid);
         }
         let mut table = lock(&self.guards);
+        if table.is_unguarded {
+            return Err(FsError::NotSupported);
+        }
         let is_guarded = table.guards.iter().any(|guard| guard.file == file);
         if is_guarded || table.written.contains(&file) {
             return Err(FsError::TryLater);
@@ -112,6 +117,11 @@ impl ModelFs {
             table.written.push(file);
         }
         Ok(())
+    }
+
+    /// Whether files can have no guards, from now on.
+    pub fn set_unguarded(&self, is_so: bool) {
+        lock(&self.guards).is_unguarded = is_so;
     }
 
     /// A local process opens, to write, the file that is guarded next, before whoever guards it can know.

@@ -1,4 +1,4 @@
-//! Delegations of files that are guarded from local processes: whoever has the guards asks and is told here.
+//! What the keeper of guards against local processes asks of the delegations, and tells them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,14 +8,17 @@ use crate::delegation_record::DelegationKind;
 use crate::{Client, FileKey, State};
 
 impl State {
-    /// Recalls all delegations of a file, whoever has them: somebody is about to use it who is no client. What is not
-    /// returned by this time, in ms, is revoked.
+    /// Recalls all delegations of a file, whoever has them: somebody is about to use it who is no client. A delegation
+    /// to read that is not returned by this time, in ms, is revoked. One to write has as long as ever: its holder may be
+    /// sending what it has written.
     pub fn recall_for_local(&self, now_ms: u64, file: &FileKey, until_ms: u64) {
         let Some(mut shard) = self.delegations.shard(file) else { return };
         let Some(all) = shard.files.get_mut(file) else { return };
         for held in all.iter_mut() {
             self.begin_recall(held, file, now_ms);
-            if let Some(recall) = &mut held.recall {
+            if held.kind == DelegationKind::Read
+                && let Some(recall) = &mut held.recall
+            {
                 recall.until_ms = Some(recall.until_ms.unwrap_or(until_ms).min(until_ms));
             }
         }
@@ -57,7 +60,9 @@ impl State {
             None => {}
         }
         let is_contended = shard.is_quiet(file, now_ms)
-            || all.iter().any(|held| kind.max(held.kind) == DelegationKind::Write)
+            || all
+                .iter()
+                .any(|held| kind.max(held.kind) == DelegationKind::Write || held.recall.is_some())
             || !self.files.may_delegate(client, file, kind);
         if is_contended { Err(NotDelegated::Contention) } else { Ok(()) }
     }
