@@ -144,16 +144,11 @@ impl fmt::Display for Failure {
         writeln!(f, "seed {}, step {step}: {what}", options.seed)?;
         let (seed, steps) = (options.seed, step + 1);
         let run = format!("cargo run -p steadfast-sim --release -- --seed {seed} --steps {steps}");
-        match options.clients {
-            Some(clients) => write!(f, "again: {run} --clients {clients}"),
-            None => {
-                writeln!(
-                    f,
-                    "again: STEADFAST_SIM_SEED={seed} cargo test -p steadfast-sim --test simulation"
-                )?;
-                write!(f, "or:    {run}")
-            }
+        if let Some(clients) = options.clients {
+            return write!(f, "again: {run} --clients {clients}");
         }
+        let test = "cargo test -p steadfast-sim --test simulation";
+        write!(f, "again: STEADFAST_SIM_SEED={seed} {test}\nor:    {run}")
     }
 }
 
