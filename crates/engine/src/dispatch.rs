@@ -62,7 +62,8 @@ impl Engine {
             header.prog,
             header.vers,
             header.proc_,
-            self.shared.optional_versions_over(peer.transport),
+            peer.transport,
+            self.shared.optional_versions(),
         ) {
             Ok(found) => found,
             Err(why) => return refuse_program(why, xid, reply),

@@ -87,15 +87,15 @@ pub use local_locks::LocksTaken;
 pub use operation::{OperationId, OperationName};
 pub use outbound::{Grant, Outbound, OutboundCall};
 pub use peer::{Peer, Transport};
-pub use program::OptionalVersions;
-pub use programs::{ServedVersion, to_register};
+pub use program::{OptionalVersions, ServedOver, ServedVersion};
+pub use programs::to_register;
 pub use progress::under_way::may_be_under_way;
 pub use promises::Awaited;
 pub use record::{BEHIND_CHANGE_BYTES_MAX, call_of, kept_as};
 pub use record_keeper::RecordKeeper;
 pub use reply::{CallFacts, CallSubject, ReplyBuffer, ReplySink};
 pub use reply_cache::{MemoryPressure, ReplyCacheUsage};
-pub use rpcbind::transports::Transports;
+pub use rpcbind::transports::{Netid, Transports};
 pub use state_keeper::StateKeeper;
 pub use steadfast_shares::ShareId;
 pub use steadfast_state::{
@@ -219,12 +219,6 @@ impl Shared {
     /// Which of the optional versions are served.
     pub(crate) fn optional_versions(&self) -> OptionalVersions {
         OptionalVersions { nfs2: self.config.nfs2, nfs4: self.nfs4.is_some() }
-    }
-
-    /// The same over a transport: NFSv4 needs one that heeds congestion (RFC 8881 §2.9.1).
-    pub(crate) fn optional_versions_over(&self, transport: Transport) -> OptionalVersions {
-        let OptionalVersions { nfs2, nfs4 } = self.optional_versions();
-        OptionalVersions { nfs2, nfs4: nfs4 && transport == Transport::Tcp }
     }
 }
 

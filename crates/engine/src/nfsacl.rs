@@ -1,11 +1,12 @@
-//! NFSACL version 3: POSIX ACLs beside NFSv3, as Linux and Solaris speak it.
+//! NFSACL version 3: POSIX ACLs beside NFSv3, as Linux and Solaris speak it. Statuses and attributes are written as
+//! NFSv3 writes them, lists as [`steadfast_wire::nfsacl`] has them.
 //!
 //! On the wire an access ACL always has a mask; one that repeats the group's permissions is
 //! added for a list without, and dropped from a list that does not need it.
 
-use steadfast_vfs::{Acl, AclEntry, AclTag, FsError};
+use steadfast_vfs::{Acl, AclEntry, AclTag, Attr, FsError};
 use steadfast_wire::nfsacl::{self as wire, AclList, Getacl3Args, SecAttr, Setacl3Args};
-use steadfast_xdr::Writer;
+use steadfast_xdr::{Encode, Writer};
 
 use crate::call::{Call, Outcome};
 use crate::nfs3::encode;
@@ -62,16 +63,7 @@ impl Procedure for Getacl {
         };
         encode::ok(&mut w);
         encode::post_op_attr(&mut w, Some(&attr));
-        w.u32(mask);
-        let access = with_mask(&access, attr.mode);
-        let default = default.map(|acl| with_mask(&acl, attr.mode)).unwrap_or_default();
-        let owners = (attr.uid, attr.gid);
-        let [entries_wanted, count_wanted] =
-            [MASK_ACCESS, MASK_ACCESS_COUNT].map(|bit| mask & bit != 0);
-        entries(&mut w, &access, owners, entries_wanted, count_wanted, 0);
-        let [entries_wanted, count_wanted] =
-            [MASK_DEFAULT, MASK_DEFAULT_COUNT].map(|bit| mask & bit != 0);
-        entries(&mut w, &default, owners, entries_wanted, count_wanted, TYPE_DEFAULT);
+        lists(mask, access, default, &attr).encode(&mut w);
         Outcome::Done
     }
 }
@@ -118,8 +110,7 @@ impl Procedure for Setacl {
 }
 
 /// The list with a mask, as the wire wants it. An empty list (no default ACL) stays empty.
-fn with_mask(acl: &Acl, mode: u32) -> Acl {
-    let mut acl = acl.clone();
+fn with_mask(mut acl: Acl, mode: u32) -> Acl {
     let has_mask = acl.entries.iter().any(|entry| entry.tag == AclTag::Mask);
     if !acl.entries.is_empty() && !has_mask {
         let group = acl.entries.iter().find(|entry| entry.tag == AclTag::GroupObject);
@@ -130,33 +121,35 @@ fn with_mask(acl: &Acl, mode: u32) -> Acl {
     acl
 }
 
-/// `owners`: the file's user and group, which their entries carry as ids.
-fn entries(
-    w: &mut Writer<'_>,
-    acl: &Acl,
-    owners: (u32, u32),
-    wants_entries: bool,
-    wants_count: bool,
-    type_flags: u32,
-) {
-    let count = acl.entries.len() as u32;
-    w.u32(if wants_entries || wants_count { count } else { 0 });
-    w.u32(if wants_entries { count } else { 0 });
-    if wants_entries {
-        for entry in &acl.entries {
-            let (kind, id) = match entry.tag {
-                AclTag::UserObject => (TYPE_USER_OBJECT, owners.0),
-                AclTag::User(uid) => (TYPE_USER, uid),
-                AclTag::GroupObject => (TYPE_GROUP_OBJECT, owners.1),
-                AclTag::Group(gid) => (TYPE_GROUP, gid),
-                AclTag::Mask => (TYPE_MASK, 0),
-                AclTag::Other => (TYPE_OTHER, 0),
-            };
-            w.u32(kind | type_flags);
-            w.u32(id);
-            w.u32(u32::from(entry.permissions));
+/// What `mask` asks for of an object's lists.
+fn lists(mask: u32, access: Acl, default: Option<Acl>, attr: &Attr) -> SecAttr {
+    let told = |acl: Acl, bit, count_bit, type_flags| {
+        let acl = with_mask(acl, attr.mode);
+        let (wants_entries, wants_count) = (mask & bit != 0, mask & count_bit != 0);
+        let told = if wants_entries { acl.entries.as_slice() } else { &[] };
+        AclList {
+            count: if wants_entries || wants_count { acl.entries.len() as u32 } else { 0 },
+            entries: told.iter().map(|entry| told_entry(*entry, attr, type_flags)).collect(),
         }
+    };
+    SecAttr {
+        mask,
+        access: told(access, MASK_ACCESS, MASK_ACCESS_COUNT, 0),
+        default: told(default.unwrap_or_default(), MASK_DEFAULT, MASK_DEFAULT_COUNT, TYPE_DEFAULT),
     }
+}
+
+/// The entries of the file's user and group carry these as ids.
+fn told_entry(entry: AclEntry, attr: &Attr, type_flags: u32) -> wire::AclEntry {
+    let (kind, id) = match entry.tag {
+        AclTag::UserObject => (TYPE_USER_OBJECT, attr.uid),
+        AclTag::User(uid) => (TYPE_USER, uid),
+        AclTag::GroupObject => (TYPE_GROUP_OBJECT, attr.gid),
+        AclTag::Group(gid) => (TYPE_GROUP, gid),
+        AclTag::Mask => (TYPE_MASK, 0),
+        AclTag::Other => (TYPE_OTHER, 0),
+    };
+    wire::AclEntry { tag: kind | type_flags, id, permissions: entry.permissions.into() }
 }
 
 fn list(wire: &AclList) -> Result<Acl, FsError> {
@@ -192,19 +185,77 @@ fn list(wire: &AclList) -> Result<Acl, FsError> {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_vfs::{DeviceNumber, FileKind, Time};
     use steadfast_xdr::{Decode, Reader};
 
     use super::*;
 
+    /// Of a directory of user 5 and group 6.
+    fn attributes(mode: u32) -> Attr {
+        Attr {
+            kind: FileKind::Directory,
+            mode,
+            links: 1,
+            uid: 5,
+            gid: 6,
+            size: 0,
+            used: 0,
+            device: DeviceNumber { major: 0, minor: 0 },
+            fsid: 1,
+            fileid: 2,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+        }
+    }
+
+    fn encoded(lists: &SecAttr) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        lists.encode(&mut Writer::new(&mut bytes));
+        bytes
+    }
+
     #[test]
     fn a_mask_is_added_for_the_wire_and_dropped_again() {
         let minimal = Acl::from_mode(0o640);
-        let on_wire = with_mask(&minimal, 0o640);
-        assert_eq!(on_wire.entries.len(), 4);
-        let mut bytes = Vec::new();
-        entries(&mut Writer::new(&mut bytes), &on_wire, (5, 6), true, true, 0);
-        let decoded = AclList::decode(&mut Reader::new(&bytes)).unwrap();
-        assert_eq!(list(&decoded).unwrap(), minimal);
+        let told = lists(MASK_ALL, minimal.clone(), None, &attributes(0o640));
+        assert_eq!((told.access.count, told.access.entries.len()), (4, 4));
+        let bytes = encoded(&told);
+        let decoded = SecAttr::decode(&mut Reader::new(&bytes)).unwrap();
+        assert_eq!(list(&decoded.access).unwrap(), minimal);
+        assert_eq!(list(&decoded.default).unwrap(), Acl::default());
+    }
+
+    /// Word by word, for each of the lists and counts that may be asked for.
+    #[test]
+    fn lists_and_counts_are_told_as_they_are_asked_for() {
+        let entry = |tag, permissions| AclEntry { tag, permissions };
+        let access = Acl {
+            entries: vec![
+                entry(AclTag::UserObject, 7),
+                entry(AclTag::User(1000), 6),
+                entry(AclTag::GroupObject, 5),
+                entry(AclTag::Group(100), 4),
+                entry(AclTag::Mask, 6),
+                entry(AclTag::Other, 1),
+            ],
+        };
+        let default = Acl::from_mode(0o750);
+        let access_words =
+            [[0x1, 5, 7], [0x2, 1000, 6], [0x4, 6, 5], [0x8, 100, 4], [0x10, 0, 6], [0x20, 0, 1]];
+        let default_words =
+            [[0x1001, 5, 7], [0x1004, 6, 5], [0x1010, 0, 5], [0x1020, 0, 0]].concat();
+        for mask in 0..=MASK_ALL {
+            let told = lists(mask, access.clone(), Some(default.clone()), &attributes(0o750));
+            let [has_access, counts_access, has_default, counts_default] =
+                [1, 2, 4, 8].map(|bit| u32::from(mask & bit != 0));
+            let mut words = vec![mask, 6 * (has_access | counts_access), 6 * has_access];
+            words.extend(access_words.concat().iter().filter(|_| has_access == 1));
+            words.extend([4 * (has_default | counts_default), 4 * has_default]);
+            words.extend(default_words.iter().filter(|_| has_default == 1));
+            let expected: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            assert_eq!(encoded(&told), expected, "{mask:#x}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! What a program is to the engine: numbers, versions, procedures. All programs stand in
+//! What a program is to the engine: numbers, port, versions, transports, procedures. All programs stand in
 //! [`crate::programs`]; each protocol has the rows of its own beside its code.
 
 use steadfast_xdr::{Decode, Reader};
 
 use crate::call::{Call, Outcome, Refusal};
 use crate::operation::Operation;
+use crate::peer::Transport;
 use crate::reply::ReplyBuffer;
 
 /// A program of RPC that is served.
@@ -23,14 +24,39 @@ pub(crate) struct Program {
 impl Program {
     /// The versions that are served: the first and the last of NFS only if they were asked for.
     pub(crate) fn served(&self, asked_for: OptionalVersions) -> &'static [Version] {
+        self.served_if(|version| asked_for.has(version))
+    }
+
+    /// Those of them that are served over a transport.
+    pub(crate) fn served_over(
+        &self,
+        transport: Transport,
+        asked_for: OptionalVersions,
+    ) -> &'static [Version] {
+        self.served_if(|version| asked_for.has(version) && version.over.has(transport))
+    }
+
+    /// What is told of them.
+    pub(crate) fn services(
+        &'static self,
+        asked_for: OptionalVersions,
+    ) -> impl Iterator<Item = ServedVersion> {
+        self.served(asked_for).iter().map(|version| ServedVersion {
+            program: self.number,
+            version: version.number,
+            over: version.over,
+        })
+    }
+
+    fn served_if(&self, is_served: impl Fn(&Version) -> bool) -> &'static [Version] {
         let mut served = self.versions;
         while let [first, others @ ..] = served
-            && !asked_for.has(first)
+            && !is_served(first)
         {
             served = others;
         }
         while let [others @ .., last] = served
-            && !asked_for.has(last)
+            && !is_served(last)
         {
             served = others;
         }
@@ -83,10 +109,42 @@ pub(crate) enum Port {
     Fixed(u16),
 }
 
+/// A program and version that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServedVersion {
+    /// Number of the program.
+    pub program: u32,
+    /// The version.
+    pub version: u32,
+    /// Over which transports.
+    pub over: ServedOver,
+}
+
+/// Over which transports a version is served, of those that the server listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ServedOver {
+    /// TCP and UDP.
+    Both,
+    /// TCP alone.
+    Tcp,
+}
+
+impl ServedOver {
+    /// Whether it is served over this one.
+    pub fn has(self, transport: Transport) -> bool {
+        match transport {
+            Transport::Tcp => true,
+            Transport::Udp => self == Self::Both,
+        }
+    }
+}
+
 /// One version of a program.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) number: u32,
+    /// Those that are not served over all transports stand first or last in their program.
+    pub(crate) over: ServedOver,
     /// Whether it is served only if an administrator asks for it. Those that are stand first or last
     /// in their program.
     pub(crate) demand: Demand,
@@ -95,9 +153,9 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// A version that is always served.
+    /// A version that is always served, over TCP and UDP.
     pub(crate) const fn new(number: u32, procedures: &'static [Row]) -> Self {
-        Self { number, demand: Demand::Nobody, procedures }
+        Self { number, over: ServedOver::Both, demand: Demand::Nobody, procedures }
     }
 
     /// The same if it is served only when asked for.
@@ -105,10 +163,9 @@ impl Version {
         Self { demand, ..self }
     }
 
-    /// Whether it is served over UDP too: all but NFSv4, which needs a transport that heeds congestion
-    /// (RFC 8881 §2.9.1).
-    pub(crate) fn is_over_udp(&self) -> bool {
-        self.demand != Demand::Nfs4
+    /// The same if it is served over these transports.
+    pub(crate) const fn over(self, over: ServedOver) -> Self {
+        Self { over, ..self }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The table of programs: what this server answers to. No other part of the server knows the number of a program
-//! that is served, or which versions of it. What does not link the engine has lists of its own: `client`,
+//! that is served, which versions of it, or over which transports. What does not link the engine has lists of its own: `client`,
 //! `observe/src/capture/programs.rs`, `bench/src/storm/calls.rs` and `fuzz`.
 //!
 //! The procedures of all versions are numbered without gaps ([`OperationId`]), so that who counts
@@ -8,7 +8,8 @@
 use std::fmt;
 
 use crate::operation::{OperationId, OperationName};
-use crate::program::{OptionalVersions, Port, Program, Row, Version};
+use crate::peer::Transport;
+use crate::program::{OptionalVersions, Port, Program, Row, ServedVersion, Version};
 use crate::{mount, nfs3, nfsacl, nlm, nsm, recovery, rpcbind};
 
 /// Every program that is served; what is called most comes first.
@@ -22,30 +23,12 @@ pub(crate) static PROGRAMS: [Program; 7] = [
     recovery::PROGRAM,
 ];
 
-/// A program and version that is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServedVersion {
-    /// Number of the program.
-    pub program: u32,
-    /// The version.
-    pub version: u32,
-    /// Whether it is served over UDP too: not NFSv4 (RFC 8881 §2.9.1).
-    pub over_udp: bool,
-}
-
 /// What is to be registered with an rpcbind that runs on the host: every program and version that
 /// answers on the port of NFS, by number, but the recovery program.
 pub fn to_register(asked_for: OptionalVersions) -> Vec<ServedVersion> {
     let of_nfs = PROGRAMS.iter().filter(|program| program.port == Port::Nfs);
-    let mut all: Vec<ServedVersion> = of_nfs
-        .flat_map(|program| {
-            program.served(asked_for).iter().map(|version| ServedVersion {
-                program: program.number,
-                version: version.number,
-                over_udp: version.is_over_udp(),
-            })
-        })
-        .collect();
+    let mut all: Vec<ServedVersion> =
+        of_nfs.flat_map(|program| program.services(asked_for)).collect();
     all.sort_unstable();
     all
 }
@@ -110,27 +93,42 @@ pub(crate) enum Unserved {
 /// The row of a procedure and its number, or `None` if the version has no such procedure.
 pub(crate) type Found = Option<(OperationId, &'static Row)>;
 
-/// Finds a procedure.
+impl Numbered {
+    /// A version of a program, whether it is served or not.
+    #[inline]
+    fn find(program: u32, version: u32) -> Option<&'static Self> {
+        let is_meant = |of: &&Self| of.program.number == program && of.version.number == version;
+        NUMBERED.iter().find(is_meant)
+    }
+
+    #[inline]
+    fn procedure(&self, procedure: u32) -> Found {
+        let row = self.version.procedures.get(procedure as usize);
+        row.map(|row| (OperationId(self.first + procedure as u16), row))
+    }
+}
+
+/// Finds a procedure for a call that came by a transport.
 ///
 /// # Errors
-/// [`Unserved`] if the program is not served, or not in this version.
+/// [`Unserved`] if the program is not served over it, or not in this version.
 pub(crate) fn find(
     program: u32,
     version: u32,
     procedure: u32,
+    transport: Transport,
     asked_for: OptionalVersions,
 ) -> Result<Found, Unserved> {
-    let is_meant = |of: &&Numbered| of.program.number == program && of.version.number == version;
-    let found = NUMBERED.iter().find(is_meant);
-    if let Some(found) = found.filter(|found| asked_for.has(found.version)) {
-        let row = found.version.procedures.get(procedure as usize);
-        return Ok(row.map(|row| (OperationId(found.first + procedure as u16), row)));
+    let is_served = |of: &&Numbered| asked_for.has(of.version) && of.version.over.has(transport);
+    if let Some(found) = Numbered::find(program, version).filter(is_served) {
+        return Ok(found.procedure(procedure));
     }
     let known = PROGRAMS.iter().find(|known| known.number == program).ok_or(Unserved::Program)?;
-    let served = known.served(asked_for);
-    let number = |version: Option<&Version>| version.map_or(0, |version| version.number);
-    let (low, high) = (number(served.first()), number(served.last()));
-    Err(Unserved::Version { low, high })
+    match known.served_over(transport, asked_for) {
+        [] => Err(Unserved::Program),
+        [low, .., high] => Err(Unserved::Version { low: low.number, high: high.number }),
+        [only] => Err(Unserved::Version { low: only.number, high: only.number }),
+    }
 }
 
 impl OperationId {
@@ -142,10 +140,8 @@ impl OperationId {
 
     /// The operation of a procedure.
     pub fn of(program: u32, version: u32, procedure: u32) -> Self {
-        match find(program, version, procedure, OptionalVersions::ALL) {
-            Ok(Some((id, _))) => id,
-            Ok(None) | Err(_) => Self::OTHER,
-        }
+        let found = Numbered::find(program, version);
+        found.and_then(|found| found.procedure(procedure)).map_or(Self::OTHER, |(id, _)| id)
     }
 
     /// All, by index.
@@ -260,7 +256,7 @@ mod tests {
             (of(true, true), 2, 4),
         ] {
             for version in 0..6 {
-                let found = find(NFS, version, 1, asked_for);
+                let found = find(NFS, version, 1, Transport::Tcp, asked_for);
                 if (low..=high).contains(&version) {
                     assert!(matches!(found, Ok(Some(_))), "{asked_for:?} {version}");
                 } else {
@@ -272,9 +268,44 @@ mod tests {
             }
             let registered = to_register(asked_for);
             let registered = registered.iter().filter(|it| it.program == NFS);
-            let registered: Vec<_> = registered.map(|it| (it.version, it.over_udp)).collect();
+            let by_udp = |it: &ServedVersion| (it.version, it.over.has(Transport::Udp));
+            let registered: Vec<_> = registered.map(by_udp).collect();
             let expected: Vec<_> = (low..=high).map(|version| (version, version != 4)).collect();
             assert_eq!(registered, expected);
+        }
+    }
+
+    #[test]
+    fn all_but_nfs4_is_served_over_tcp_and_udp() {
+        let all = OptionalVersions::ALL;
+        for Numbered { program, version, .. } in &NUMBERED {
+            let is_found = |transport| {
+                matches!(find(program.number, version.number, 0, transport, all), Ok(Some(_)))
+            };
+            let is_nfs4 = (program.number, version.number) == (NFS, 4);
+            let name = program.name;
+            assert!(is_found(Transport::Tcp), "{name} {}", version.number);
+            assert_eq!(is_found(Transport::Udp), !is_nfs4, "{name} {}", version.number);
+        }
+        let over_udp = find(NFS, 4, 1, Transport::Udp, all);
+        assert!(matches!(over_udp, Err(Unserved::Version { low: 2, high: 3 })), "{over_udp:?}");
+    }
+
+    #[test]
+    fn no_version_between_others_is_left_out_for_its_transport_or_for_lack_of_demand() {
+        for program in &PROGRAMS {
+            for transport in [Transport::Tcp, Transport::Udp] {
+                for nfs2 in [false, true] {
+                    for nfs4 in [false, true] {
+                        let asked_for = OptionalVersions { nfs2, nfs4 };
+                        let served = program.served_over(transport, asked_for);
+                        let is_served = |version: &Version| {
+                            asked_for.has(version) && version.over.has(transport)
+                        };
+                        assert!(served.iter().all(is_served), "{} {transport:?}", program.name);
+                    }
+                }
+            }
         }
     }
 

@@ -11,11 +11,11 @@ mod netbuf;
 pub(crate) mod counts;
 pub(crate) mod transports;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use steadfast_wire::rpcbind::{
-    AddressEntry, Binding, Mapping, Netbuf, PORT, PROTOCOL_TCP, PROTOCOL_UDP, RemoteCall,
-    RemoteResult, RemoteResult2, UniversalAddress, VersionStatistics, universal,
+    AddressEntry, Binding, Mapping, Netbuf, PORT, RemoteCall, RemoteResult, RemoteResult2,
+    UniversalAddress, VersionStatistics, universal,
 };
 use steadfast_wire::{List, ListWriter};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
@@ -23,11 +23,10 @@ use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 use crate::call::{Call, Outcome, Refusal};
 use crate::operation::Operation;
 use crate::peer::Transport;
-use crate::program::{Ignored, Null, Port, Procedure, Program, Row, Version, run};
+use crate::program::{Ignored, Null, Port, Procedure, Program, Row, ServedVersion, Version, run};
 use crate::reply::ReplyBuffer;
 
-/// The names of the transports that there are.
-const NETIDS: [&str; 4] = ["tcp", "udp", "tcp6", "udp6"];
+use transports::{NETIDS, Netid};
 
 /// rpcbind.
 pub(crate) const PROGRAM: Program = Program {
@@ -126,8 +125,9 @@ answers!(Unset, "UNSET", Binding<'a>, |_, _, w| {
     Outcome::Done
 });
 answers!(Getport, "GETPORT", Mapping, |call, wanted, w| {
-    let is_served = protocols(call).any(|served| served == wanted.prot);
-    let port = if is_served { port(call, wanted.prog) } else { None };
+    let is_wanted = |netid: &Netid| netid.protocol() == wanted.prot;
+    let netid = own_netids(call).find(is_wanted);
+    let port = netid.and_then(|netid| port_over(call, wanted.prog, netid.transport));
     w.u32(u32::from(port.unwrap_or(0)));
     Outcome::Done
 });
@@ -207,13 +207,12 @@ fn pass_on(call: &Call<'_>, remote: &RemoteCall<'_>, w: &mut Writer<'_>) -> Resu
     if procedure != 0 {
         return Err(Refusal::NoProcedure);
     }
-    let port = port(call, prog).ok_or(Refusal::NoProgram)?;
     let (_, asked_version, _) = call.message.numbers;
     if asked_version == 2 {
         // Whose result is a port of UDP (RFC 1833 §3.2, note 2).
-        if !protocols(call).any(|served| served == PROTOCOL_UDP) {
-            return Err(Refusal::NoProgram);
-        }
+        let netid = own_netids(call).find(|netid| netid.transport == Transport::Udp);
+        let port = netid.and_then(|netid| port_over(call, prog, netid.transport));
+        let port = port.ok_or(Refusal::NoProgram)?;
         RemoteResult2 { port: u32::from(port), res: b"" }.encode(w);
     } else {
         let wanted = Binding { prog, vers, netid: b"", addr: b"", owner: b"" };
@@ -240,16 +239,10 @@ fn listed(call: &Call<'_>) -> impl Iterator<Item = &'static Program> + use<> {
     call.programs.iter().filter(|program| program.port != Port::NfsUnlisted)
 }
 
-/// All that is served, by number, and whether over UDP too.
-fn services(call: &Call<'_>) -> Vec<(u32, u32, bool)> {
+/// All that is served, by number.
+fn services(call: &Call<'_>) -> Vec<ServedVersion> {
     let asked_for = call.shared.optional_versions();
-    let of = |program: &Program, version: &Version| {
-        (program.number, version.number, version.is_over_udp())
-    };
-    let versions = |program: &'static Program| {
-        program.served(asked_for).iter().map(move |version| of(program, version))
-    };
-    let mut all: Vec<(u32, u32, bool)> = listed(call).flat_map(versions).collect();
+    let mut all: Vec<_> = listed(call).flat_map(|program| program.services(asked_for)).collect();
     all.sort_unstable();
     all
 }
@@ -261,38 +254,35 @@ fn is_served(call: &Call<'_>, program: u32, version: u32) -> bool {
         .is_some_and(|known| known.served(asked_for).iter().any(|served| served.number == version))
 }
 
-fn port(call: &Call<'_>, program: u32) -> Option<u16> {
-    match listed(call).find(|known| known.number == program)?.port {
-        Port::Fixed(port) => Some(port),
-        Port::Nfs | Port::NfsUnlisted => Some(call.shared.config.nfs_port),
+fn port(call: &Call<'_>, program: &Program) -> u16 {
+    match program.port {
+        Port::Fixed(port) => port,
+        Port::Nfs | Port::NfsUnlisted => call.shared.config.nfs_port,
     }
 }
 
-/// The protocols that version 2 tells: those served in the family in which it is asked, as it
-/// knows nothing of families.
-fn protocols(call: &Call<'_>) -> impl Iterator<Item = u32> {
-    let served = call.shared.config.transports;
-    let [tcp, udp] = match call.peer.local.ip().to_canonical() {
-        IpAddr::V4(_) => ["tcp", "udp"],
-        IpAddr::V6(_) => ["tcp6", "udp6"],
-    };
-    [(tcp, PROTOCOL_TCP), (udp, PROTOCOL_UDP)]
-        .into_iter()
-        .filter(move |(netid, _)| served.has(netid))
-        .map(|(_, protocol)| protocol)
+/// The port of a program, if any version of it is served over a transport.
+fn port_over(call: &Call<'_>, program: u32, transport: Transport) -> Option<u16> {
+    let program = listed(call).find(|known| known.number == program)?;
+    let served = program.served_over(transport, call.shared.optional_versions());
+    (!served.is_empty()).then(|| port(call, program))
 }
 
-/// The transports we serve, with the address to tell for each.
-fn transports(call: &Call<'_>) -> impl Iterator<Item = (&'static str, IpAddr)> {
-    let served = call.shared.config.transports;
+/// The transports we are reached by.
+fn netids(call: &Call<'_>) -> impl Iterator<Item = Netid> + use<> {
+    call.shared.config.transports.netids()
+}
+
+/// Those that version 2 tells: of the family in which it is asked, as it knows nothing of families.
+fn own_netids(call: &Call<'_>) -> impl Iterator<Item = Netid> + use<> {
+    let is_ipv6 = call.peer.local.ip().to_canonical().is_ipv6();
+    netids(call).filter(move |netid| netid.is_ipv6 == is_ipv6)
+}
+
+/// The address to tell for a transport.
+fn ip(call: &Call<'_>, netid: Netid) -> IpAddr {
     let asked_at = call.peer.local.ip().to_canonical();
-    let (v4, v6) = match asked_at {
-        IpAddr::V4(_) => (asked_at, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
-        IpAddr::V6(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), asked_at),
-    };
-    [("tcp", v4), ("udp", v4), ("tcp6", v6), ("udp6", v6)]
-        .into_iter()
-        .filter(move |(netid, _)| served.has(netid))
+    if asked_at.is_ipv6() == netid.is_ipv6 { asked_at } else { netid.unspecified() }
 }
 
 /// The universal address of a program; empty if it is not served (RFC 1833 §2.2.1).
@@ -303,26 +293,25 @@ fn address(call: &Call<'_>, wanted: &Binding<'_>, is_version_exact: bool) -> Str
     }
     // The RFC has the netid ignored, and the one of the transport taken by which the request came.
     // Clients may well ask for another one that there is: then they use it.
-    let is_ipv6 = call.peer.local.ip().to_canonical().is_ipv6();
-    let own = match (call.peer.transport, is_ipv6) {
-        (Transport::Tcp, false) => "tcp",
-        (Transport::Udp, false) => "udp",
-        (Transport::Tcp, true) => "tcp6",
-        (Transport::Udp, true) => "udp6",
-    };
-    let netid = NETIDS.into_iter().find(|netid| netid.as_bytes() == wanted.netid).unwrap_or(own);
-    transports(call)
-        .find(|(name, _)| *name == netid)
-        .and_then(|(_, ip)| Some(universal(ip, port(call, wanted.prog)?)))
+    let (transport, is_ipv6) = (call.peer.transport, call.peer.local.ip().to_canonical().is_ipv6());
+    let is_own = |netid: &&Netid| (netid.transport, netid.is_ipv6) == (transport, is_ipv6);
+    let named = NETIDS.iter().find(|netid| netid.name.as_bytes() == wanted.netid);
+    named
+        .or_else(|| NETIDS.iter().find(is_own))
+        .and_then(|meant| netids(call).find(|netid| netid == meant))
+        .and_then(|netid| {
+            let port = port_over(call, wanted.prog, netid.transport)?;
+            Some(universal(ip(call, netid), port))
+        })
         .unwrap_or_default()
 }
 
 fn dump2(call: &Call<'_>, w: &mut Writer<'_>) {
     let mut list = ListWriter::new(w);
-    for (prog, vers, over_udp) in services(call) {
-        let port = u32::from(port(call, prog).unwrap_or(0));
-        for prot in protocols(call).filter(|it| over_udp || *it != PROTOCOL_UDP) {
-            list.push(&Mapping { prog, vers, prot, port });
+    for ServedVersion { program: prog, version: vers, over } in services(call) {
+        for netid in own_netids(call).filter(|netid| over.has(netid.transport)) {
+            let port = u32::from(port_over(call, prog, netid.transport).unwrap_or(0));
+            list.push(&Mapping { prog, vers, prot: netid.protocol(), port });
         }
     }
     list.end();
@@ -330,15 +319,11 @@ fn dump2(call: &Call<'_>, w: &mut Writer<'_>) {
 
 fn dump3(call: &Call<'_>, w: &mut Writer<'_>) {
     let mut list = ListWriter::new(w);
-    for (prog, vers, over_udp) in services(call) {
-        let is_meant = |(netid, _): &(&str, IpAddr)| over_udp || !netid.starts_with("udp");
-        for (netid, ip) in transports(call).filter(is_meant) {
-            let unspecified = match ip {
-                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            };
-            let address = universal(unspecified, port(call, prog).unwrap_or(0));
-            let (netid, addr) = (netid.as_bytes(), address.as_bytes());
+    for ServedVersion { program: prog, version: vers, over } in services(call) {
+        for id in netids(call).filter(|netid| over.has(netid.transport)) {
+            let port = port_over(call, prog, id.transport).unwrap_or(0);
+            let address = universal(id.unspecified(), port);
+            let (netid, addr) = (id.name.as_bytes(), address.as_bytes());
             list.push(&Binding { prog, vers, netid, addr, owner: b"superuser" });
         }
     }
@@ -348,24 +333,15 @@ fn dump3(call: &Call<'_>, w: &mut Writer<'_>) {
 /// GETADDRLIST (RFC 1833 §2.2.1): every transport of one program and version.
 fn address_list(call: &Call<'_>, wanted: &Binding<'_>, w: &mut Writer<'_>) {
     let mut list = ListWriter::new(w);
-    if is_served(call, wanted.prog, wanted.vers)
-        && let Some(port) = port(call, wanted.prog)
-    {
-        for (netid, ip) in transports(call) {
-            let (family, protocol) = match netid {
-                "tcp" => ("inet", "tcp"),
-                "udp" => ("inet", "udp"),
-                "tcp6" => ("inet6", "tcp"),
-                _ => ("inet6", "udp"),
-            };
-            // NC_TPI_CLTS is 1, NC_TPI_COTS_ORD is 3.
-            let nc_semantics = if protocol == "udp" { 1 } else { 3 };
+    if is_served(call, wanted.prog, wanted.vers) {
+        for netid in netids(call) {
+            let Some(port) = port_over(call, wanted.prog, netid.transport) else { continue };
             list.push(&AddressEntry {
-                maddr: universal(ip, port).as_bytes(),
-                nc_netid: netid.as_bytes(),
-                nc_semantics,
-                nc_protofmly: family.as_bytes(),
-                nc_proto: protocol.as_bytes(),
+                maddr: universal(ip(call, netid), port).as_bytes(),
+                nc_netid: netid.name.as_bytes(),
+                nc_semantics: netid.semantics(),
+                nc_protofmly: netid.family_name().as_bytes(),
+                nc_proto: netid.protocol_name().as_bytes(),
             });
         }
     }

@@ -11,7 +11,7 @@ use steadfast_runtime::{self as runtime, ReplyLog, ServerOptions};
 use crate::configuration::listen_addresses;
 use crate::error::{StartError, Tried};
 use crate::mount_lines::{MountBy, PortLookup};
-use crate::registration::{self, Found, Netid, RPCBIND_PORT};
+use crate::registration::{self, Endpoint, Found, RPCBIND_PORT};
 
 /// What clients have to be told that cannot ask port 111.
 const PORTS_TOLD: &str = "nolock, port=, mountport=, proto= and mountproto=";
@@ -94,14 +94,14 @@ impl Listening {
     pub(crate) fn register(
         self,
         asked_for: OptionalVersions,
-    ) -> (runtime::Server, MountBy, Vec<Netid>) {
+    ) -> (runtime::Server, MountBy, Vec<Endpoint>) {
         let mut registered = Vec::new();
         let lookup = match self.found {
             Found::Running(mut rpcbind) => {
-                let netids = registration::netids(&self.listen, self.udp);
-                match rpcbind.set(&netids, asked_for) {
+                let endpoints = registration::endpoints(&self.listen, self.udp);
+                match rpcbind.set(&endpoints, asked_for) {
                     Ok(()) => {
-                        registered = netids;
+                        registered = endpoints;
                         tracing::info!("registered with the rpcbind of this host");
                         PortLookup::Rpcbind
                     }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 pub(crate) use steadfast_client::rpcbind::PORT as RPCBIND_PORT;
 use steadfast_client::rpcbind::{
-    self, Binding, Mapping, PROTOCOL_TCP as TCP, PROTOCOL_UDP as UDP, Registration, universal,
+    self, Binding, Mapping, PROTOCOL_TCP as TCP, Registration, universal,
 };
 use steadfast_client::{ClientError, NFS3, RpcConnection};
-use steadfast_engine::{OptionalVersions, ServedVersion, to_register};
+use steadfast_engine::{Netid, OptionalVersions, ServedVersion, Transports, to_register};
 
 /// A local rpcbind that takes longer is as good as none.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -63,9 +63,9 @@ fn find_at(address: SocketAddr) -> Found {
 
 /// Asks the local rpcbind to forget us, as far as it will. A server that has taken our place
 /// keeps it.
-pub(crate) fn withdraw(netids: &[Netid]) {
+pub(crate) fn withdraw(endpoints: &[Endpoint]) {
     if let Found::Running(mut rpcbind) = find()
-        && let Err(error) = rpcbind.withdraw(netids)
+        && let Err(error) = rpcbind.withdraw(endpoints)
     {
         tracing::warn!("rpcbind may still tell clients of this server: {error}");
     }
@@ -109,40 +109,30 @@ fn unless_lost(unset: Result<bool, ClientError>) -> Result<(), CallError> {
 
 /// A transport with the address it is served at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Netid {
-    name: &'static str,
+pub(crate) struct Endpoint {
+    netid: Netid,
     address: SocketAddr,
 }
 
-impl Netid {
+impl Endpoint {
     /// The protocol as version 2 has it, which knows IPv4 only.
     fn protocol(self) -> Option<u32> {
-        match self.name {
-            "tcp" => Some(TCP),
-            "udp" => Some(UDP),
-            _ => None,
-        }
+        (!self.netid.is_ipv6).then(|| self.netid.protocol())
     }
 }
 
-/// The netids of what we listen on: of several addresses of one kind the first, as rpcbind knows
-/// only one.
-pub(crate) fn netids(listen: &[SocketAddr], udp: bool) -> Vec<Netid> {
-    let mut netids: Vec<Netid> = Vec::new();
+/// Where we listen, by netid: of several addresses of one kind the first, as rpcbind knows only one.
+pub(crate) fn endpoints(listen: &[SocketAddr], udp: bool) -> Vec<Endpoint> {
+    let mut endpoints: Vec<Endpoint> = Vec::new();
     for address in listen {
-        let names: &[_] = match (address.is_ipv4(), udp) {
-            (true, true) => &["tcp", "udp"],
-            (true, false) => &["tcp"],
-            (false, true) => &["tcp6", "udp6"],
-            (false, false) => &["tcp6"],
-        };
-        for name in names {
-            if !netids.iter().any(|known| known.name == *name) {
-                netids.push(Netid { name, address: *address });
+        let (ipv4, ipv6) = (address.is_ipv4(), address.is_ipv6());
+        for netid in (Transports { udp, ipv4, ipv6 }).netids() {
+            if !endpoints.iter().any(|known| known.netid == netid) {
+                endpoints.push(Endpoint { netid, address: *address });
             }
         }
     }
-    netids
+    endpoints
 }
 
 fn mapping(prog: u32, vers: u32, prot: u32, port: u16) -> Mapping {
@@ -168,11 +158,11 @@ impl Rpcbind {
     /// What was refused, in words.
     pub(crate) fn set(
         &mut self,
-        netids: &[Netid],
+        endpoints: &[Endpoint],
         asked_for: OptionalVersions,
     ) -> Result<(), String> {
         let silent = |error| format!("rpcbind does not answer: {error}");
-        let ours = netids.first().map_or(0, |netid| netid.address.port());
+        let ours = endpoints.first().map_or(0, |endpoint| endpoint.address.port());
         if let Some(theirs) = self.other_port((NFS3, 3), ours).map_err(silent)? {
             return Err(format!("another NFS server is registered here, at port {theirs}"));
         }
@@ -193,31 +183,32 @@ impl Rpcbind {
         for ServedVersion { program, version, .. } in
             to_register(OptionalVersions::ALL).into_iter().filter(is_to_be)
         {
-            for netid in netids {
-                self.unset(program, version, *netid).map_err(silent)?;
+            for endpoint in endpoints {
+                self.unset(program, version, *endpoint).map_err(silent)?;
             }
         }
         let served = to_register(asked_for);
         let served = served.iter().filter(|it| is_to_be(it));
-        let all = served.flat_map(|served| netids.iter().map(|netid| (*served, *netid)));
-        let is_served = |(served, netid): &(ServedVersion, Netid)| {
-            served.over_udp || !netid.name.starts_with("udp")
+        let all = served.flat_map(|served| endpoints.iter().map(|endpoint| (*served, *endpoint)));
+        let is_served = |(served, endpoint): &(ServedVersion, Endpoint)| {
+            served.over.has(endpoint.netid.transport)
         };
         let mut registered = Vec::new();
-        for (ServedVersion { program, version, .. }, netid) in all.filter(is_served) {
-            let refused = match self.set_one(program, version, netid) {
+        for (ServedVersion { program, version, .. }, endpoint) in all.filter(is_served) {
+            let refused = match self.set_one(program, version, endpoint) {
                 Ok(true) => {
-                    registered.push((program, version, netid));
+                    registered.push((program, version, endpoint));
                     continue;
                 }
                 Ok(false) => {
-                    format!("rpcbind did not register program {program} for {}", netid.name)
+                    let netid = endpoint.netid.name;
+                    format!("rpcbind did not register program {program} for {netid}")
                 }
                 Err(error) => silent(error),
             };
             // Half of us would send clients to a server that they are told nothing more of.
-            for (program, version, netid) in registered {
-                if self.unset(program, version, netid).is_err() {
+            for (program, version, endpoint) in registered {
+                if self.unset(program, version, endpoint).is_err() {
                     break;
                 }
             }
@@ -236,12 +227,12 @@ impl Rpcbind {
         Ok(port.filter(|port| *port != ours && is_served(*port)))
     }
 
-    fn unset(&mut self, program: u32, version: u32, netid: Netid) -> Result<(), CallError> {
-        let unset =
-            rpcbind::unset(&mut self.connection, &binding(program, version, netid.name, ""));
-        match (unset, netid.protocol()) {
+    fn unset(&mut self, program: u32, version: u32, endpoint: Endpoint) -> Result<(), CallError> {
+        let binding = binding(program, version, endpoint.netid.name, "");
+        let unset = rpcbind::unset(&mut self.connection, &binding);
+        match (unset, endpoint.protocol()) {
             (Err(ClientError::Accepted(_) | ClientError::Denied(_)), Some(protocol)) => {
-                self.unset2(program, version, protocol, netid.address.port())
+                self.unset2(program, version, protocol, endpoint.address.port())
             }
             (unset, _) => unless_lost(unset),
         }
@@ -260,25 +251,30 @@ impl Rpcbind {
     }
 
     /// Version 2 knows IPv4 only; what it does not know is not needed.
-    fn set_one(&mut self, program: u32, version: u32, netid: Netid) -> Result<bool, CallError> {
-        let address = universal(netid.address.ip(), netid.address.port());
-        let binding = binding(program, version, netid.name, &address);
+    fn set_one(
+        &mut self,
+        program: u32,
+        version: u32,
+        endpoint: Endpoint,
+    ) -> Result<bool, CallError> {
+        let address = universal(endpoint.address.ip(), endpoint.address.port());
+        let binding = binding(program, version, endpoint.netid.name, &address);
         match rpcbind::set(&mut self.connection, &binding) {
             Err(ClientError::Accepted(_) | ClientError::Denied(_)) => {}
             result => return Ok(result?),
         }
-        let Some(protocol) = netid.protocol() else {
+        let Some(protocol) = endpoint.protocol() else {
             return Ok(true);
         };
-        let mapping = mapping(program, version, protocol, netid.address.port());
+        let mapping = mapping(program, version, protocol, endpoint.address.port());
         Ok(rpcbind::set2(&mut self.connection, &mapping)?)
     }
 
     /// Removes what is registered for these netids at our ports.
-    fn withdraw(&mut self, netids: &[Netid]) -> Result<(), CallError> {
+    fn withdraw(&mut self, endpoints: &[Endpoint]) -> Result<(), CallError> {
         let is_ours = |known: &Registration| {
-            netids.iter().any(|netid| {
-                netid.name.as_bytes() == known.netid && netid.address.port() == known.port
+            endpoints.iter().any(|Endpoint { netid, address }| {
+                netid.name.as_bytes() == known.netid && address.port() == known.port
             })
         };
         let known = match rpcbind::dump(&mut self.connection) {
@@ -327,6 +323,7 @@ fn is_served(port: u16) -> bool {
 mod tests {
     use std::io::{Read, Write};
 
+    use steadfast_client::rpcbind::PROTOCOL_UDP as UDP;
     use steadfast_wire::List;
     use steadfast_xdr::{Encode, Reader, Writer};
 
@@ -339,10 +336,11 @@ mod tests {
     fn each_netid_is_registered_once() {
         let listen = ["10.0.0.1:2049", "[::]:2049", "10.0.0.2:2049"];
         let listen: Vec<_> = listen.iter().map(|text| text.parse().expect("an address")).collect();
-        let names = |udp| netids(&listen, udp).iter().map(|n| n.name).collect::<Vec<_>>();
+        let names =
+            |udp| endpoints(&listen, udp).iter().map(|it| it.netid.name).collect::<Vec<_>>();
         assert_eq!(names(true), ["tcp", "udp", "tcp6", "udp6"]);
         assert_eq!(names(false), ["tcp", "tcp6"]);
-        assert_eq!(netids(&listen, false)[0].address, listen[0]);
+        assert_eq!(endpoints(&listen, false)[0].address, listen[0]);
     }
 
     /// A call that the stand-in got.
@@ -418,8 +416,8 @@ mod tests {
         (address, thread)
     }
 
-    fn tcp() -> Vec<Netid> {
-        netids(&["0.0.0.0:2049".parse().expect("an address")], false)
+    fn tcp() -> Vec<Endpoint> {
+        endpoints(&["0.0.0.0:2049".parse().expect("an address")], false)
     }
 
     #[test]
@@ -444,7 +442,7 @@ mod tests {
 
     #[test]
     fn nfs4_is_registered_for_tcp_alone() {
-        let both = netids(&["0.0.0.0:2049".parse().expect("an address")], true);
+        let both = endpoints(&["0.0.0.0:2049".parse().expect("an address")], true);
         let (address, thread) = stand_in([vec![word(0); 3], vec![word(1); 22 + 21]].concat());
         let mut rpcbind = Rpcbind::connect(address).expect("connected");
         rpcbind.set(&both, OptionalVersions::ALL).expect("registered");

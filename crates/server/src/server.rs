@@ -30,7 +30,7 @@ use crate::outbound::Sender;
 use crate::own_files::OwnFiles;
 use crate::places::Places;
 use crate::plugins;
-use crate::registration::{self, Netid, RPCBIND_PORT};
+use crate::registration::{self, Endpoint, RPCBIND_PORT};
 use crate::shares::{KeptShares, NotLookedAt, ReadyShares, ShareManager};
 use crate::starting::Starting;
 use crate::state_directory::StateDirectory;
@@ -85,7 +85,7 @@ pub struct Server {
     log: OpenedLog,
     mount_by: MountBy,
     /// What the host's rpcbind knows of us.
-    registered: Vec<Netid>,
+    registered: Vec<Endpoint>,
     starting: Starting,
     health: Arc<Health>,
     has_ended: bool,

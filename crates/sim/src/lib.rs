@@ -24,6 +24,9 @@
 //! the server, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
 //! a call that its client means.
 //!
+//! There are two to eight clients by the seed, or as many as are asked for. Of many, the seed also decides how
+//! busy they are, and how often something breaks.
+//!
 //! A run is determined by [`Options`]: equal ones have equal histories. A failure prints how to run it
 //! again.
 #![forbid(unsafe_code)]
@@ -67,11 +70,16 @@ pub enum Mutation {
     NoRevocationRecord,
 }
 
+/// Most clients that a run can have: so many have an address and a number of their own.
+pub const CLIENTS_MAX: u64 = 900;
+
 /// What determines a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// From which all chance comes, also how many clients there are.
+    /// From which all chance comes.
     pub seed: u64,
+    /// How many clients there are, from 1 to [`CLIENTS_MAX`]; `None`: two to eight, as the seed has it.
+    pub clients: Option<u64>,
     /// How many events happen.
     pub steps: u64,
     /// What is broken.
@@ -83,13 +91,15 @@ pub struct Options {
 impl Options {
     /// A run in which nothing is broken.
     pub fn new(seed: u64, steps: u64) -> Self {
-        Self { seed, steps, mutation: Mutation::None, history: 120 }
+        Self { seed, clients: None, steps, mutation: Mutation::None, history: 120 }
     }
 }
 
 /// What a run has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// How many clients there were.
+    pub clients: u64,
     /// Events.
     pub steps: u64,
     /// Time that has passed by the virtual clock, in ms.
@@ -98,6 +108,8 @@ pub struct Report {
     pub replies: u64,
     /// Calls that were sent again.
     pub resends: u64,
+    /// How often a client has connected.
+    pub connections: u64,
     /// How often the process was killed.
     pub kills: u64,
     /// How often the power failed.
@@ -130,23 +142,24 @@ impl fmt::Display for Failure {
             writeln!(f, "{entry}")?;
         }
         writeln!(f, "seed {}, step {step}: {what}", options.seed)?;
-        write!(
-            f,
-            "again: STEADFAST_SIM_SEED={} cargo test -p steadfast-sim --test simulation\n\
-             or:    cargo run -p steadfast-sim --release -- --seed {} --runs 1 --steps {}",
-            options.seed,
-            options.seed,
-            step + 1
-        )
+        let (seed, steps) = (options.seed, step + 1);
+        let run = format!("cargo run -p steadfast-sim --release -- --seed {seed} --steps {steps}");
+        if let Some(clients) = options.clients {
+            return write!(f, "again: {run} --clients {clients}");
+        }
+        let test = "cargo test -p steadfast-sim --test simulation";
+        write!(f, "again: STEADFAST_SIM_SEED={seed} {test}\nor:    {run}")
     }
 }
 
 impl std::error::Error for Failure {}
 
-/// Runs a simulation.
+/// Runs a simulation. More clients than [`CLIENTS_MAX`] are as many as that, and none are one.
 ///
 /// # Errors
 /// What was wrong, with the last part of the history.
 pub fn run(options: Options) -> Result<Report, Box<Failure>> {
+    let clients = options.clients.map(|clients| clients.clamp(1, CLIENTS_MAX));
+    let options = Options { clients, ..options };
     world::World::run(options)
 }

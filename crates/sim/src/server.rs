@@ -283,7 +283,8 @@ impl Server {
         };
         let export = Export { share: Arc::new(share), storage: Arc::clone(&self.disk) as _ };
         let keeps = self.mutation != Mutation::NoReplyCache;
-        let reply_cache_bytes_max = if keeps { 16 << 20 } else { 0 };
+        // Never so few that it forgets within its history.
+        let reply_cache_bytes_max = if keeps { 256 << 20 } else { 0 };
         let config = EngineConfig {
             instance: self.instance,
             nfs2: false,

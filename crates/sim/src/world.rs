@@ -30,21 +30,51 @@ const RESEND_UDP_MS: u64 = 1_100;
 const LATE_US: u64 = 8_000_000;
 /// Connections have numbers from here on; below are those of datagrams.
 const CONNECTIONS_FROM: u64 = 1_000;
-const FILES: usize = 2;
+const FILES: u64 = 2;
+/// So many clients make as many calls, and have as many faults of their own, as a run by the seed has.
+const FEW: u64 = 8;
+/// The longest time between two faults, in µs.
+const FAULTS_APART_US: u64 = 20_000_000;
+/// No worker rests for longer because there are many, in ms.
+const REST_MAX_MS: u64 = 5_000;
 
 #[derive(Debug)]
 enum Event {
-    ToServer { client: usize, connection: u64, epoch: u64, message: Vec<u8> },
-    ToClient { client: usize, connection: u64, message: Vec<u8> },
-    Resend { client: usize, xid: u32 },
-    Think { client: usize, worker: usize },
-    Connect { client: usize },
-    Noticed { connection: u64, epoch: u64 },
+    ToServer {
+        client: usize,
+        connection: u64,
+        epoch: u64,
+        message: Vec<u8>,
+    },
+    ToClient {
+        client: usize,
+        connection: u64,
+        message: Vec<u8>,
+    },
+    Resend {
+        client: usize,
+        xid: u32,
+    },
+    Think {
+        client: usize,
+        worker: usize,
+    },
+    Connect {
+        client: usize,
+    },
+    Noticed {
+        connection: u64,
+        epoch: u64,
+    },
     Disk,
     GoOn,
     Tick,
     Fault,
-    Start { power_was_cut: bool },
+    /// One of many clients is cut off.
+    Cut,
+    Start {
+        power_was_cut: bool,
+    },
 }
 
 struct Scheduled {
@@ -102,6 +132,40 @@ struct Link {
     to_client_us: u64,
 }
 
+/// Which clients there are, and how many files they lock.
+struct Cast {
+    names: u64,
+    locks: u64,
+    hosts: u64,
+    files: u64,
+}
+
+/// How often things happen. Were many clients as busy as few ones, a run would end before leases and
+/// grace periods do; were they as idle as their number demands, a restart would hardly meet a call. So
+/// the seed decides.
+struct Rhythm {
+    /// Workers rest so many times as long between calls.
+    rest: u64,
+    /// The longest time between two faults of all kinds.
+    faults_apart_us: u64,
+    /// The longest time between two cuts beside those; 0: there are none.
+    cuts_apart_us: u64,
+}
+
+impl Rhythm {
+    /// Of few clients.
+    const FEW: Self = Self { rest: 1, faults_apart_us: FAULTS_APART_US, cuts_apart_us: 0 };
+
+    fn of_many(clients: u64, random: &mut Random) -> Self {
+        let times = 1 + clients / FEW;
+        Self {
+            rest: random.between(1, 4 * times),
+            faults_apart_us: FAULTS_APART_US / random.between(1, times.min(4)),
+            cuts_apart_us: FAULTS_APART_US / times,
+        }
+    }
+}
+
 /// The simulation.
 pub(crate) struct World {
     random: Random,
@@ -120,6 +184,7 @@ pub(crate) struct World {
     found_lost_ms: u64,
     disk_is_due: bool,
     go_on_is_due: bool,
+    rhythm: Rhythm,
     report: Report,
 }
 
@@ -142,9 +207,10 @@ impl World {
             found_lost_ms: 0,
             disk_is_due: false,
             go_on_is_due: false,
+            rhythm: Rhythm::FEW,
             report: Report::default(),
         };
-        let mut result = world.begin();
+        let mut result = world.begin(options.clients);
         while result.is_ok() && world.report.steps < options.steps {
             result = world.step();
             world.report.steps += 1;
@@ -178,14 +244,12 @@ impl World {
     }
 
     /// Starts the server, makes what clients need, and lets them begin.
-    fn begin(&mut self) -> Checked {
+    fn begin(&mut self, clients: Option<u64>) -> Checked {
         self.server.begin()?;
-        let names = self.random.between(1, 3);
-        let locks = self.random.between(1, 3);
-        let hosts = self.random.below(3);
+        let Cast { names, locks, hosts, files: file_count } = self.cast(clients);
         let root = self.mount()?;
         let mut files = Vec::new();
-        for number in 0..FILES {
+        for number in 0..file_count {
             let name = format!("f{number}").into_bytes();
             let where_ = DirOpArgs3 { dir: NfsFh3(&root), name: &name };
             let how = CreateHow3::Guarded(attributes());
@@ -196,7 +260,8 @@ impl World {
             ))?);
         }
         let shared = self.make_directory(&root, "shared")?;
-        for number in 0..names + locks + hosts {
+        self.report.clients = names + locks + hosts;
+        for number in 0..self.report.clients {
             let client: Box<dyn Client> = if number < names {
                 let workers = self.random.between(1, 3);
                 let make = |worker| self.make_directory(&root, &format!("c{number}.{worker}"));
@@ -229,7 +294,26 @@ impl World {
         }
         self.schedule(1_000_000, Event::Tick);
         self.schedule(5_000_000, Event::Fault);
+        if self.rhythm.cuts_apart_us > 0 {
+            self.schedule(5_000_000, Event::Cut);
+        }
         Ok(())
+    }
+
+    /// Few clients by the seed, or as many as are asked for. Of many, half change names, and a fifth are
+    /// hosts.
+    fn cast(&mut self, clients: Option<u64>) -> Cast {
+        let Some(clients) = clients else {
+            let names = self.random.between(1, 3);
+            let locks = self.random.between(1, 3);
+            let hosts = self.random.below(3);
+            return Cast { names, locks, hosts, files: FILES };
+        };
+        self.rhythm = Rhythm::of_many(clients, &mut self.random);
+        let (names, hosts) = (clients.div_ceil(2), clients / 5);
+        let locks = clients - names - hosts;
+        // So many that most locks are still granted.
+        Cast { names, locks, hosts, files: FILES.max(clients / FEW) }
     }
 
     /// A call on a network and disk without faults.
@@ -327,6 +411,7 @@ impl World {
                 self.schedule(1_000_000, Event::Tick);
             }
             Event::Fault => self.fault(),
+            Event::Cut => self.cut_somebody(),
             Event::Start { power_was_cut } => self.start(power_was_cut)?,
         }
         Ok(())
@@ -473,7 +558,8 @@ impl World {
         if purges {
             self.purge(client, xid);
         }
-        self.schedule(1000 * delay_ms, Event::Think { client, worker });
+        let rest_ms = delay_ms.max(REST_MAX_MS.min(self.rhythm.rest * delay_ms));
+        self.schedule(1000 * rest_ms, Event::Think { client, worker });
         if forgets && let Some(link) = self.links.get_mut(client) {
             link.outstanding.clear();
             for worker in (0..link.client.workers()).filter(|other| *other != worker) {
@@ -555,6 +641,7 @@ impl World {
             self.next_connection += 1;
             self.next_connection
         };
+        self.report.connections += 1;
         link.connection = Some(connection);
         link.port = if is_same_port { link.port } else { 600 + (link.port + 1) % 400 };
         (link.to_server_us, link.to_client_us) = (0, 0);
@@ -574,7 +661,7 @@ impl World {
 
     /// Something breaks.
     fn fault(&mut self) {
-        let delay_us = self.random.between(100_000, 20_000_000);
+        let delay_us = self.random.between(100_000, self.rhythm.faults_apart_us);
         self.schedule(delay_us, Event::Fault);
         if !self.server.is_up() {
             return;
@@ -592,16 +679,32 @@ impl World {
                 self.report.power_cuts += 1;
                 self.end_process(true);
             }
-            20..23 => {
-                let max_ms = self.links.get(client).map_or(0, |link| link.client.absent_max_ms());
-                let delay_us = 1000 * self.random.between(20_000, max_ms);
-                self.cut(client, delay_us);
-            }
-            _ => {
-                let delay_us = self.random.between(100, 2_000_000);
-                self.cut(client, delay_us);
-            }
+            20..23 => self.cut_for_long(client),
+            _ => self.cut_briefly(client),
         }
+    }
+
+    /// One of many clients is cut off, beside the faults that few ones have, too.
+    fn cut_somebody(&mut self) {
+        let delay_us = self.random.between(10_000, self.rhythm.cuts_apart_us);
+        self.schedule(delay_us, Event::Cut);
+        let client = self.random.below(self.links.len() as u64) as usize;
+        if self.random.chance(30) {
+            self.cut_for_long(client);
+        } else {
+            self.cut_briefly(client);
+        }
+    }
+
+    fn cut_for_long(&mut self, client: usize) {
+        let max_ms = self.links.get(client).map_or(0, |link| link.client.absent_max_ms());
+        let delay_us = 1000 * self.random.between(20_000, max_ms);
+        self.cut(client, delay_us);
+    }
+
+    fn cut_briefly(&mut self, client: usize) {
+        let delay_us = self.random.between(100, 2_000_000);
+        self.cut(client, delay_us);
     }
 
     fn end_process(&mut self, power_was_cut: bool) {
@@ -638,7 +741,9 @@ impl World {
 }
 
 fn address(client: usize) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8 + 1))
+    // Each network has 250 of them.
+    let (network, host) = (client / 250, client % 250);
+    IpAddr::V4(Ipv4Addr::new(10, 0, 1 + network as u8, 1 + host as u8))
 }
 
 fn attributes() -> Sattr3 {

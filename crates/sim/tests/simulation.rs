@@ -1,4 +1,5 @@
-//! Simulation ring: a million events in CI, by many seeds; each fault that is put in is found.
+//! Simulation ring: a million events in CI, by many seeds, and runs with a hundred clients; each fault that is
+//! put in is found.
 #![allow(clippy::expect_used)]
 
 use std::time::Instant;
@@ -8,6 +9,11 @@ use steadfast_sim::{Mutation, Options, run};
 /// A run of each seed, or of the one that `STEADFAST_SIM_SEED` names.
 const SEEDS: usize = 20;
 const STEPS: u64 = 50_000;
+/// So many clients are many.
+const MANY: u64 = 100;
+/// The runs with many, and their steps.
+const SEEDS_OF_MANY: usize = 6;
+const STEPS_OF_MANY: u64 = 200_000;
 
 #[test]
 fn no_seed_finds_a_fault() {
@@ -41,24 +47,63 @@ fn no_seed_finds_a_fault() {
 }
 
 #[test]
+fn a_hundred_clients_find_no_fault() {
+    let (mut steps, mut seconds) = (0, 0.0);
+    let (mut kills, mut power_cuts, mut reclaims, mut grants) = (0, 0, 0, 0);
+    for seed in (1..).take(SEEDS_OF_MANY) {
+        let since = Instant::now();
+        let options = Options { clients: Some(MANY), ..Options::new(seed, STEPS_OF_MANY) };
+        let report = run(options).unwrap_or_else(|failure| panic!("{failure}"));
+        seconds += since.elapsed().as_secs_f64();
+        println!("seed {seed}: {report:?}");
+        assert_eq!(report.clients, MANY);
+        // All come, and again and again; what breaks has them repeat calls.
+        assert!(report.connections > 2 * MANY && report.resends > MANY, "{report:?}");
+        steps += report.steps;
+        kills += report.kills;
+        power_cuts += report.power_cuts;
+        reclaims += report.reclaims;
+        grants += report.grants;
+    }
+    let us_each = 1e6 * seconds / steps as f64;
+    println!(
+        "{steps} steps of {MANY} clients, {us_each:.2} µs each; {kills} kills, {power_cuts} power \
+         cuts, {grants} locks granted, {reclaims} reclaimed"
+    );
+    assert!(kills > 20 && power_cuts > 5 && grants > 500 && reclaims > 50);
+}
+
+#[test]
 fn equal_seeds_have_equal_histories() {
     let report = |seed| run(Options::new(seed, 20_000)).expect("no fault");
     for seed in [1, 2] {
         assert_eq!(report(seed), report(seed), "the same run");
     }
     assert_ne!(report(1).digest, report(2).digest);
+    let many =
+        || run(Options { clients: Some(MANY), ..Options::new(1, 20_000) }).expect("no fault");
+    assert_eq!(many(), many(), "the same run");
+    assert_ne!(many().digest, report(1).digest);
 }
 
 /// Runs seeds until one finds a mutation; what it has found.
 fn found(mutation: Mutation) -> String {
+    found_by(None, mutation)
+}
+
+/// The same with so many clients.
+fn found_by(clients: Option<u64>, mutation: Mutation) -> String {
     for seed in 1..=40 {
-        if let Err(failure) = run(Options { mutation, ..Options::new(seed, 100_000) }) {
+        if let Err(failure) = run(Options { mutation, clients, ..Options::new(seed, 100_000) }) {
             println!("{mutation:?}: seed {seed}, step {}: {}", failure.step, failure.what);
             let told = failure.to_string();
-            assert!(
-                told.contains(&format!("STEADFAST_SIM_SEED={seed} "))
-                    && !failure.history.is_empty()
-            );
+            let again = match clients {
+                Some(clients) => {
+                    format!(" --seed {seed} --steps {} --clients {clients}", failure.step + 1)
+                }
+                None => format!("STEADFAST_SIM_SEED={seed} "),
+            };
+            assert!(told.contains(&again) && !failure.history.is_empty(), "{told}");
             return failure.what;
         }
     }
@@ -98,4 +143,17 @@ fn locks_that_nobody_recorded_are_found() {
 fn locks_that_were_revoked_and_come_back_are_found() {
     let what = found(Mutation::NoRevocationRecord);
     assert!(what.contains("meanwhile is reclaimed") || what.contains("conflicts"), "{what}");
+}
+
+#[test]
+fn what_is_put_in_is_found_among_a_hundred_clients() {
+    for (mutation, told) in [
+        (Mutation::NoReplyAfterRestart, ["got", "got"]),
+        (Mutation::NoStateImage, ["in time", "in time"]),
+        // By who reclaims, or by who gets meanwhile what is not guarded.
+        (Mutation::NoClientRecord, ["lost in a restart", "conflicts"]),
+    ] {
+        let what = found_by(Some(MANY), mutation);
+        assert!(told.iter().any(|told| what.contains(told)), "{mutation:?}: {what}");
+    }
 }

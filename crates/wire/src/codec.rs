@@ -150,9 +150,12 @@ impl<'w, 'b> ListWriter<'w, 'b> {
 }
 
 /// Declares a structure whose fields follow each other on the wire. `field: TYPE; max BYTES`
-/// bounds opaque data and counted arrays.
+/// bounds opaque data and counted arrays. `bytes BYTES;` before it says how long each value is: then
+/// the reader looks once whether all is there, and not at each field. Of attributes that is the most of
+/// the time that they take.
 macro_rules! structure {
     (
+        $(bytes $bytes:literal;)?
         $(#[$meta:meta])*
         pub struct $name:ident $(<$life:lifetime>)? {
             $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(; max $max:expr)?,)*
@@ -169,6 +172,7 @@ macro_rules! structure {
             fn decode(
                 r: &mut ::steadfast_xdr::Reader<'a>,
             ) -> Result<Self, ::steadfast_xdr::XdrError> {
+                $crate::codec::piece!(r $(, $bytes)?);
                 Ok(Self { $($field: $crate::codec::read!(r $(, $max)?),)* })
             }
         }
@@ -179,6 +183,16 @@ macro_rules! structure {
                 $($crate::codec::write!(w, self.$field $(, $max)?);)*
             }
         }
+    };
+}
+
+/// Makes the reader one of so many bytes alone.
+macro_rules! piece {
+    ($r:ident) => {};
+    ($r:ident, $bytes:expr) => {
+        let bytes: [u8; $bytes] = $r.array()?;
+        let mut piece = ::steadfast_xdr::Reader::new(&bytes);
+        let $r = &mut piece;
     };
 }
 
@@ -239,4 +253,4 @@ macro_rules! numbers {
     };
 }
 
-pub(crate) use {numbers, read, structure, write};
+pub(crate) use {numbers, piece, read, structure, write};

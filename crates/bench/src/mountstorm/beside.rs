@@ -6,12 +6,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use steadfast_client::{FileHandle, arguments, procedure};
+use steadfast_wire::nfs3::{Access3Ok, Fattr3};
 
 use super::{Beside, BesideReport, Mountstorm};
 use crate::drive::{self, Control, Latency, Outcome, Pace, Plan, Script, Transport, Verdict};
 use crate::error::BenchError;
 use crate::records::Outbox;
-use crate::replies::{self, at_end, skip_post};
+use crate::replies::{self, at_end, formed};
 use crate::setup::CallWriter;
 
 /// Longer than any storm: it is stopped when the storm is over.
@@ -53,15 +54,9 @@ impl Script for Busy {
         if !replies::succeeded(name, &mut r)? {
             return Ok(Verdict::TryLater);
         }
-        let outcome = if is_access {
-            skip_post(&mut r).and_then(|()| r.u32()).map(drop)
-        } else {
-            replies::attributes(&mut r).map(drop)
-        };
-        outcome
-            .map_err(Into::into)
-            .and_then(|()| at_end(&r))
-            .map_err(|complaint| complaint.about(name))?;
+        let outcome =
+            if is_access { formed::<Access3Ok>(&mut r) } else { formed::<Fattr3>(&mut r) };
+        outcome.and_then(|()| at_end(&r)).map_err(|complaint| complaint.about(name))?;
         Ok(Verdict::Good)
     }
 }

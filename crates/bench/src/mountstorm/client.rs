@@ -7,13 +7,14 @@ use std::net::SocketAddr;
 use steadfast_client::rpcbind::{Mapping, PROTOCOL_TCP};
 use steadfast_client::{CallTemplate, Identity, Procedure, arguments, mount, procedure, rpcbind};
 use steadfast_wire::mount::{DirPath, MountRes3};
+use steadfast_wire::nfs3::{Fattr3, FileType3, Fsinfo3Ok};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 use super::everything::Everything;
 use super::failure::Failure;
 use super::listing::{Listing, Paths};
 use super::{EveryShare, Patience};
-use crate::replies::{self, Complaint, at_end, skip_post};
+use crate::replies::{self, Complaint, at_end, formed};
 use crate::setup::Target;
 
 /// The first pause before another attempt; each further one is twice as long.
@@ -358,9 +359,8 @@ impl StormClient {
 
     fn take_attributes(&self, r: &mut Reader<'_>) -> Result<(), Complaint> {
         if self.step == Step::Fsinfo {
-            skip_post(r)?;
-            r.fixed_opaque(48)?;
-        } else if replies::attributes(r)?.file_type != 2 {
+            formed::<Fsinfo3Ok>(r)?;
+        } else if Fattr3::decode(r)?.file_type != FileType3::Dir {
             return Err("the share's root is no directory".into());
         }
         Ok(())

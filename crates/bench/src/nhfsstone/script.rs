@@ -7,7 +7,10 @@ use std::sync::Arc;
 use steadfast_client::{
     CreateHow3, FileHandle, MknodData3, Procedure, Settings, StableHow, arguments, procedure,
 };
-use steadfast_xdr::Reader;
+use steadfast_wire::nfs3::{
+    Fattr3, FileType3, Fsinfo3Ok, Fsstat3Ok, Pathconf3Ok, Renamed3, WccData3,
+};
+use steadfast_xdr::{Decode, Reader};
 
 use super::tree::{self, WorkingSet};
 use super::{Nhfsstone, WRITTEN, is_plausible};
@@ -17,7 +20,7 @@ use crate::mix::{Deck, NAMES};
 use crate::pattern;
 use crate::random::Random;
 use crate::records::Outbox;
-use crate::replies::{self, Complaint, at_end, skip_wcc};
+use crate::replies::{self, Complaint, at_end, formed};
 use crate::setup::CallWriter;
 
 /// Most bytes of a listing: replies are kept whole.
@@ -296,9 +299,9 @@ impl Mixed {
         let procedure = procedure::ALL.get(state.number).copied().unwrap_or(procedure::NULL);
         match procedure {
             procedure::GETATTR => {
-                let attributes = replies::attributes(r)?;
+                let attributes = Fattr3::decode(r)?;
                 let size = self.places as u64 * u64::from(self.transfer);
-                if attributes.file_type != 1 || attributes.size != size {
+                if attributes.file_type != FileType3::Reg || attributes.size != size {
                     return Err("GETATTR tells another type or size than was made".into());
                 }
             }
@@ -326,23 +329,20 @@ impl Mixed {
                 }
                 state.last_write = Some((state.choice, state.offset));
             }
-            procedure::CREATE => replies::made(r, 1)?,
-            procedure::MKDIR => replies::made(r, 2)?,
-            procedure::SYMLINK => replies::made(r, 5)?,
-            procedure::MKNOD => replies::made(r, 7)?,
+            procedure::CREATE => replies::made(r, FileType3::Reg)?,
+            procedure::MKDIR => replies::made(r, FileType3::Dir)?,
+            procedure::SYMLINK => replies::made(r, FileType3::Lnk)?,
+            procedure::MKNOD => replies::made(r, FileType3::Fifo)?,
             procedure::LINK => replies::linked(r)?,
-            procedure::SETATTR | procedure::REMOVE | procedure::RMDIR => skip_wcc(r)?,
-            procedure::RENAME => {
-                skip_wcc(r)?;
-                skip_wcc(r)?;
-            }
+            procedure::SETATTR | procedure::REMOVE | procedure::RMDIR => formed::<WccData3>(r)?,
+            procedure::RENAME => formed::<Renamed3>(r)?,
             procedure::READDIR | procedure::READDIRPLUS => {
                 let expected = self.set.directories.get(state.choice).map_or(0, |one| one.entries);
                 replies::names(r, procedure == procedure::READDIRPLUS, expected)?;
             }
-            procedure::FSSTAT => replies::post_and(r, replies::FSSTAT_BYTES)?,
-            procedure::FSINFO => replies::post_and(r, replies::FSINFO_BYTES)?,
-            procedure::PATHCONF => replies::post_and(r, replies::PATHCONF_BYTES)?,
+            procedure::FSSTAT => formed::<Fsstat3Ok>(r)?,
+            procedure::FSINFO => formed::<Fsinfo3Ok>(r)?,
+            procedure::PATHCONF => formed::<Pathconf3Ok>(r)?,
             procedure::COMMIT => {
                 let verifier = replies::committed(r)?;
                 if state.verifier.take().is_some_and(|before| before != verifier) {

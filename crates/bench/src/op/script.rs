@@ -7,7 +7,10 @@ use steadfast_client::{
     CallTemplate, CreateHow3, FileHandle, MknodData3, Procedure, Settings, StableHow, arguments,
     procedure,
 };
-use steadfast_xdr::Reader;
+use steadfast_wire::nfs3::{
+    Fattr3, FileType3, Fsinfo3Ok, Fsstat3Ok, Pathconf3Ok, Renamed3, WccData3,
+};
+use steadfast_xdr::{Decode, Reader};
 
 use super::check::{Ended, MODES};
 use super::tree::{LISTED_NAMES, SMALL_FILES, TURN_NAME_BYTES, Tree};
@@ -18,7 +21,7 @@ use crate::error::BenchError;
 use crate::pattern;
 use crate::random::Random;
 use crate::records::Outbox;
-use crate::replies::{self, Complaint, LongData, at_end, skip_wcc};
+use crate::replies::{self, Complaint, LongData, at_end, formed};
 
 /// File data longer than this is sent from the pattern itself instead of being copied.
 const COPY_BYTES_MAX: usize = 8 << 10;
@@ -262,12 +265,12 @@ impl Calls {
             // NFSv3 has no opens and locks.
             Operation::Null | Operation::OpenClose | Operation::LockUnlock => {}
             Operation::Getattr => {
-                if replies::attributes(r)?.file_type != 1 {
+                if Fattr3::decode(r)?.file_type != FileType3::Reg {
                     return Err("a file is no file any more".into());
                 }
             }
             Operation::Setattr => {
-                skip_wcc(r)?;
+                formed::<WccData3>(r)?;
                 if let Some(has_set) = self.has_set.get_mut(slot.choice / MODES.len()) {
                     *has_set = true;
                 }
@@ -295,21 +298,18 @@ impl Calls {
                 slot.verifier = verifier;
                 self.promises.note_written(committed, verifier);
             }
-            Operation::Create => replies::made(r, 1)?,
-            Operation::Mkdir => replies::made(r, 2)?,
-            Operation::Symlink => replies::made(r, 5)?,
-            Operation::Mknod => replies::made(r, 7)?,
+            Operation::Create => replies::made(r, FileType3::Reg)?,
+            Operation::Mkdir => replies::made(r, FileType3::Dir)?,
+            Operation::Symlink => replies::made(r, FileType3::Lnk)?,
+            Operation::Mknod => replies::made(r, FileType3::Fifo)?,
             Operation::Link => replies::linked(r)?,
-            Operation::Remove | Operation::Rmdir => skip_wcc(r)?,
-            Operation::Rename => {
-                skip_wcc(r)?;
-                skip_wcc(r)?;
-            }
+            Operation::Remove | Operation::Rmdir => formed::<WccData3>(r)?,
+            Operation::Rename => formed::<Renamed3>(r)?,
             Operation::Readdir { .. } => replies::names(r, false, LISTED_NAMES)?,
             Operation::Readdirplus { .. } => replies::names(r, true, LISTED_NAMES)?,
-            Operation::Fsstat => replies::post_and(r, replies::FSSTAT_BYTES)?,
-            Operation::Fsinfo => replies::post_and(r, replies::FSINFO_BYTES)?,
-            Operation::Pathconf => replies::post_and(r, replies::PATHCONF_BYTES)?,
+            Operation::Fsstat => formed::<Fsstat3Ok>(r)?,
+            Operation::Fsinfo => formed::<Fsinfo3Ok>(r)?,
+            Operation::Pathconf => formed::<Pathconf3Ok>(r)?,
             Operation::Commit => {
                 let verifier = replies::committed(r)?;
                 self.promises.note_verifier(verifier);

@@ -6,14 +6,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use steadfast_client::{FileHandle, Procedure, arguments, procedure};
-use steadfast_xdr::Reader;
+use steadfast_wire::nfs3::{Access3Ok, Fattr3, FileType3, Lookup3Ok, Readlink3Ok};
+use steadfast_xdr::{Decode, Reader};
 
 use super::tree::{Named, Place, Tree, link_target, named};
 use super::{KINDS, Pattern, Walk};
 use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
 use crate::records::Outbox;
-use crate::replies::{self, Complaint, at_end, listing, post, skip_post};
+use crate::replies::{self, Complaint, at_end, listing};
 use crate::setup::CallWriter;
 
 /// What a client does next; in this order for a directory, and for each name.
@@ -138,11 +139,11 @@ fn lost() -> BenchError {
     BenchError::Usage("a virtual client has lost its way".to_owned())
 }
 
-fn takes_type(named: Named, file_type: u32) -> Result<(), Complaint> {
+fn takes_type(named: Named, file_type: FileType3) -> Result<(), Complaint> {
     let expected = match named {
-        Named::Directory(_) => 2,
-        Named::File => 1,
-        Named::Symlink => 5,
+        Named::Directory(_) => FileType3::Dir,
+        Named::File => FileType3::Reg,
+        Named::Symlink => FileType3::Lnk,
     };
     if file_type == expected { Ok(()) } else { Err("an object of another type than made".into()) }
 }
@@ -182,13 +183,12 @@ impl Client {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         match self.step {
             Step::DirectoryGetattr | Step::NameDirectoryGetattr => {
-                if replies::attributes(r)?.file_type != 2 {
+                if Fattr3::decode(r)?.file_type != FileType3::Dir {
                     return Err("a directory is none any more".into());
                 }
             }
             Step::DirectoryAccess | Step::NameAccess => {
-                skip_post(r)?;
-                if r.u32()? & arguments::access::LOOKUP == 0 {
+                if Access3Ok::decode(r)?.access & arguments::access::LOOKUP == 0 {
                     return Err("ACCESS denies to look up".into());
                 }
             }
@@ -202,7 +202,7 @@ impl Client {
                     }
                     let named = named(entry.name)
                         .ok_or_else(|| Complaint::from("a name that was never made"))?;
-                    if let Some(attributes) = entry.attributes {
+                    if let Some(attributes) = entry.name_attributes {
                         takes_type(named, attributes.file_type)?;
                     }
                     frame.listed += 1;
@@ -210,7 +210,7 @@ impl Client {
                         name: entry.name.into(),
                         named,
                         fileid: entry.fileid,
-                        handle: entry.handle.map(|handle| FileHandle(handle.to_vec())),
+                        handle: entry.name_handle.map(|handle| FileHandle(handle.0.to_vec())),
                     });
                     Ok(())
                 })?;
@@ -227,21 +227,19 @@ impl Client {
                 }
             }
             Step::Lookup => {
-                let handle = r.opaque(replies::HANDLE_BYTES_MAX)?;
-                let attributes = post(r)?;
-                skip_post(r)?;
+                let Lookup3Ok { object, obj_attributes, .. } = Decode::decode(r)?;
                 if let Some(found) = frame.names.front_mut() {
-                    if let Some(attributes) = attributes {
+                    if let Some(attributes) = obj_attributes {
                         takes_type(found.named, attributes.file_type)?;
                         if attributes.fileid != found.fileid {
                             return Err("LOOKUP found another file than was listed".into());
                         }
                     }
-                    found.handle = Some(FileHandle(handle.to_vec()));
+                    found.handle = Some(FileHandle(object.0.to_vec()));
                 }
             }
             Step::NameGetattr => {
-                let attributes = replies::attributes(r)?;
+                let attributes = Fattr3::decode(r)?;
                 if let Some(found) = frame.names.front() {
                     takes_type(found.named, attributes.file_type)?;
                     if attributes.fileid != found.fileid {
@@ -250,8 +248,7 @@ impl Client {
                 }
             }
             Step::Readlink => {
-                skip_post(r)?;
-                let target = r.opaque(replies::NAME_BYTES_MAX)?;
+                let target = Readlink3Ok::decode(r)?.data;
                 if frame.names.front().is_some_and(|found| link_target(&found.name) != target) {
                     return Err("READLINK returned another target than was made".into());
                 }

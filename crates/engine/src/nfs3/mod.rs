@@ -12,7 +12,7 @@ mod filesystem;
 pub(crate) mod names;
 pub(crate) mod status;
 
-use crate::program::{Demand, Null, Port, Program, Row, Version};
+use crate::program::{Demand, Null, Port, Program, Row, ServedOver, Version};
 
 /// Its procedures by number (RFC 1813 §3.3).
 const PROCEDURES: &[Row] = &[
@@ -49,6 +49,7 @@ pub(crate) const PROGRAM: Program = Program {
     versions: &[
         Version::new(2, crate::nfs2::PROCEDURES).if_asked_for(Demand::Nfs2),
         Version::new(3, PROCEDURES),
-        Version::new(4, crate::nfs4::PROCEDURES).if_asked_for(Demand::Nfs4),
+        // It needs a transport that heeds congestion (RFC 8881 §2.9.1).
+        Version::new(4, crate::nfs4::PROCEDURES).if_asked_for(Demand::Nfs4).over(ServedOver::Tcp),
     ],
 };

@@ -18,7 +18,8 @@ use steadfast_engine::{
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
 use steadfast_vfs::FsError;
 use steadfast_vfs::model::{FlushLog, ModelFs};
-use steadfast_xdr::{Reader, Writer};
+use steadfast_wire::nfsacl::{Getacl3Res, Setacl3Res};
+use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
@@ -696,6 +697,43 @@ fn acls_are_kept_and_told_with_a_mask() {
     }
     assert_eq!((r.u32().unwrap(), r.u32().unwrap()), (0, 0));
     assert!(r.is_empty());
+}
+
+/// Asserts that a result is one of the type, and nothing else.
+#[track_caller]
+fn is_result<'a, T: Decode<'a> + Encode>(result: &'a [u8]) {
+    let mut r = Reader::new(result);
+    let decoded = T::decode(&mut r).unwrap();
+    assert!(r.is_empty());
+    assert_eq!(xdr(|w| decoded.encode(w)), result);
+}
+
+#[test]
+fn results_of_nfsacl_are_as_the_wire_has_them() {
+    let mut bench = Bench::new();
+    let root = bench.mount("/a").unwrap();
+    for (object, is_well) in [(root.as_slice(), true), (b"none".as_slice(), false)] {
+        for mask in 0..=0x10 {
+            let arguments = xdr(|w| {
+                w.opaque(object);
+                w.u32(mask);
+            });
+            let got = bench.call(NFSACL, 3, 1, &arguments);
+            assert_eq!(status(&got) == 0, is_well && mask <= 0xf, "{mask:#x}");
+            is_result::<Getacl3Res>(&got);
+        }
+        // No list, and an access list without entries, which none may be.
+        for mask in [0, 1] {
+            let arguments = xdr(|w| {
+                w.opaque(object);
+                w.u32(mask);
+                w.fixed_opaque(&[0; 16]);
+            });
+            let set = bench.call(NFSACL, 3, 2, &arguments);
+            assert!(is_well || status(&set) != 0);
+            is_result::<Setacl3Res>(&set);
+        }
+    }
 }
 
 #[test]

@@ -30,6 +30,7 @@ numbers! {
 }
 
 structure! {
+    bytes 84;
     /// All attributes of an object (`fattr3`).
     #[derive(Copy)]
     pub struct Fattr3 {
@@ -63,6 +64,7 @@ structure! {
 }
 
 structure! {
+    bytes 24;
     /// What is told of an object before a change (`wcc_attr`).
     #[derive(Copy)]
     pub struct WccAttr3 {
