@@ -27,6 +27,7 @@ pub mod netlink;
 pub mod nss;
 pub mod packet_ring;
 pub mod peer;
+pub mod pinned;
 pub mod process;
 pub mod range_lock;
 pub mod scheduling;
