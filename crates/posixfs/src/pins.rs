@@ -4,6 +4,10 @@
 //! evicted, or let go because it was idle, only when nobody has a pin but the cache and who lets it go;
 //! a share that nobody uses is closed only when no object of its tree has a pin by [`keeps_tree`].
 //!
+//! A share that is removed is closed whoever has pins: its objects are found by nobody any more, and each
+//! of them stays open, with its mount and its part of the log, until its last pin is gone. That is also what
+//! becomes of a pin that comes after it was decided to close a share.
+//!
 //! Some things are no reason. Data that is not flushed is a mark of the node: it is evicted last, and the
 //! mount remembers that there was some. The log knows objects by their keys. What NFSv4 calls an open is
 //! known to the state only, and a lock of a client has a descriptor of its own

@@ -115,7 +115,8 @@ fn add_weak<T>(inner: NonNull<Inner<T>>) -> WeakPinned<T> {
 /// A pin: one of the owners of a value, and why it is one.
 pub struct Pinned<T, R: Reason> {
     inner: NonNull<Inner<T>>,
-    owns: PhantomData<(Inner<T>, fn() -> R)>,
+    owns: PhantomData<Inner<T>>,
+    reason: PhantomData<R>,
 }
 
 // SAFETY: as `Arc`: the value is shared by all threads that have a pin, and dropped by one of them.
@@ -138,7 +139,7 @@ impl<T, R: Reason> Pinned<T, R> {
 
     /// A pin that was counted.
     fn of(inner: NonNull<Inner<T>>) -> Self {
-        Self { inner, owns: PhantomData }
+        Self { inner, owns: PhantomData, reason: PhantomData }
     }
 
     /// Another pin.

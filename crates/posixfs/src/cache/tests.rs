@@ -152,6 +152,22 @@ fn what_waits_for_its_flush_and_what_is_sent_is_pinned() {
     assert!(!place.stays(&file) && !place.tree_stays());
 }
 
+/// A share that is removed while it is used: each object is closed when nobody has a pin of it.
+#[test]
+fn what_is_pinned_outlives_a_tree_that_is_closed() {
+    let Place { tree, storage, _directory } = Place::new(10);
+    let file = std::fs::File::create(_directory.path().join("share/file")).unwrap();
+    drop(file);
+    let (node, _) = tree.child(tree.root_node(), b"file").unwrap();
+    let waiting = crate::node::flush_target(node.now_for());
+    drop(tree);
+    assert_eq!(storage.objects(), 0);
+    assert!(storage.descriptors() > 0);
+    waiting.flush(FlushWhat::Everything).unwrap();
+    drop(waiting);
+    assert_eq!(storage.descriptors(), 0);
+}
+
 #[test]
 fn what_is_not_flushed_is_evicted_but_its_tree_stays() {
     let place = Place::new(10);
@@ -216,9 +232,9 @@ fn an_object_has_one_node_while_somebody_has_a_pin_of_it() {
                 place.storage.sweep();
             }
         });
-        let evicted: usize = users.into_iter().map(|user| user.join().unwrap()).sum();
+        let ended: Vec<_> = users.into_iter().map(|user| user.join()).collect();
         is_over.store(true, Ordering::Relaxed);
-        evicted
+        ended.into_iter().map(Result::unwrap).sum::<usize>()
     });
     assert!(evicted > 0, "nothing was evicted meanwhile");
     assert_eq!(place.storage.open_objects().in_calls, 0);
