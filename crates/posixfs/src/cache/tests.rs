@@ -82,7 +82,9 @@ impl Place {
         let _crowd: Vec<_> =
             (0..most.max(20)).map(|_| Descriptor::new(null(), &self.storage.budget)).collect();
         // Once a shard is visited marks of use are cleared.
-        (0..4).for_each(|_| drop(self.storage.cache.make_room()));
+        for _ in 0..4 {
+            self.storage.cache.make_room();
+        }
         (0..40 * SHARDS / SHARDS_A_SWEEP).for_each(|_| self.storage.sweep());
         self.find(file).is_some()
     }
@@ -155,10 +157,11 @@ fn what_waits_for_its_flush_and_what_is_sent_is_pinned() {
 /// A share that is removed while it is used: each object is closed when nobody has a pin of it.
 #[test]
 fn what_is_pinned_outlives_a_tree_that_is_closed() {
-    let Place { tree, storage, _directory } = Place::new(10);
-    let file = std::fs::File::create(_directory.path().join("share/file")).unwrap();
-    drop(file);
-    let (node, _) = tree.child(tree.root_node(), b"file").unwrap();
+    let place = Place::new(10);
+    let (file, obligation) = place.make("file");
+    drop(obligation);
+    let Place { tree, storage, _directory } = place;
+    let node = tree.node(&file, Waiting::Allowed).unwrap();
     let waiting = crate::node::flush_target(node.now_for());
     drop(tree);
     assert_eq!(storage.objects(), 0);
@@ -232,7 +235,7 @@ fn an_object_has_one_node_while_somebody_has_a_pin_of_it() {
                 place.storage.sweep();
             }
         });
-        let ended: Vec<_> = users.into_iter().map(|user| user.join()).collect();
+        let ended: Vec<_> = users.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Relaxed);
         ended.into_iter().map(Result::unwrap).sum::<usize>()
     });
