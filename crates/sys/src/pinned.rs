@@ -5,7 +5,7 @@
 //!
 //! All of that is one word, so a pin costs what a clone of an `Arc` costs: one atomic addition, and one
 //! subtraction when it is dropped. It needs `unsafe` because the count decides about memory; only the
-//! total does, which reasons cannot change: see [`COUNT`].
+//! total does, which reasons cannot change: see `COUNT`.
 
 use std::fmt;
 use std::marker::PhantomData;
