@@ -279,6 +279,14 @@ fn is_state(name: &str) -> bool {
             | "replies_kept"
             | "replies_kept_bytes"
             | "read_ahead_budget_left_bytes"
+            | "objects_open"
+            | "objects_unflushed"
+            | "objects_in_calls"
+            | "objects_in_flushes"
+            | "objects_sent"
+            | "objects_guarded"
+            | "objects_written_back"
+            | "objects_roots"
     )
 }
 

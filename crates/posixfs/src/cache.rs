@@ -5,16 +5,18 @@
 //! where both are locked, the one by handle is locked first.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
+use steadfast_sys::pinned::{Reason, WeakPinned};
 use steadfast_vfs::StorageHandle;
 
 use crate::attributes::Identity;
 use crate::budget::Budget;
-use crate::node::Node;
+use crate::node::{Node, NodePin};
+use crate::pins::{self, Kept, Look, OpenObjects};
 use crate::recent::{self, By};
 
 const SHARDS: usize = 64;
@@ -47,15 +49,15 @@ fn hash_of_inode(tree: u32, identity: Identity) -> u64 {
 /// Nodes by what they have themselves: an index of thousands of objects, or of the roots of thousands
 /// of shares, takes a word for each.
 #[derive(Default)]
-struct Index(HashTable<Arc<Node>>);
+struct Index(HashTable<NodePin<Kept>>);
 
 impl Index {
-    fn insert(&mut self, hash: u64, node: Arc<Node>, rehash: fn(&Node) -> u64) {
-        self.0.insert_unique(hash, node, |node| rehash(node));
+    fn insert(&mut self, hash: u64, node: &NodePin, rehash: fn(&Node) -> u64) {
+        self.0.insert_unique(hash, node.pin(), |node| rehash(node));
     }
 
-    fn remove(&mut self, hash: u64, node: &Arc<Node>) {
-        if let Ok(entry) = self.0.find_entry(hash, |present| Arc::ptr_eq(present, node)) {
+    fn remove<R: Reason>(&mut self, hash: u64, node: &NodePin<R>) {
+        if let Ok(entry) = self.0.find_entry(hash, |present| present.is_same(node)) {
             entry.remove();
         }
     }
@@ -74,20 +76,20 @@ struct HandleShard {
     nodes: Index,
     /// The nodes in the order in which they are considered for eviction. Weak, so that nothing
     /// here keeps a removed file's space.
-    queue: VecDeque<Weak<Node>>,
+    queue: VecDeque<WeakPinned<Node>>,
     /// Those that had data not flushed when they were considered. Apart, since as long as they have,
     /// every eviction would have to go past all of them.
-    unflushed: VecDeque<Weak<Node>>,
+    unflushed: VecDeque<WeakPinned<Node>>,
 }
 
 impl HandleShard {
     fn forget_gone(&mut self) {
         for queue in [&mut self.queue, &mut self.unflushed] {
-            queue.retain(|node| node.strong_count() > 0);
+            queue.retain(|node| !node.is_gone());
         }
     }
 
-    fn find(&self, hash: u64, tree: u32, handle: &StorageHandle) -> Option<&Arc<Node>> {
+    fn find(&self, hash: u64, tree: u32, handle: &StorageHandle) -> Option<&NodePin<Kept>> {
         self.nodes.0.find(hash, |node| node.tree == tree && node.handle == *handle)
     }
 }
@@ -102,7 +104,7 @@ impl InodeShard {
         tree: u32,
         identity: Identity,
         kernel_mount: u64,
-    ) -> Option<&Arc<Node>> {
+    ) -> Option<&NodePin<Kept>> {
         self.0.0.find(hash, |node| {
             node.tree == tree && node.identity == identity && node.mount.kernel_id == kernel_mount
         })
@@ -140,14 +142,14 @@ impl Cache {
         &self.by_inode[(hash >> 48) as usize % SHARDS]
     }
 
-    pub(crate) fn find(&self, tree: u32, handle: &StorageHandle) -> Option<Arc<Node>> {
+    pub(crate) fn find(&self, tree: u32, handle: &StorageHandle) -> Option<NodePin> {
         let hash = hash_of_handle(tree, handle);
         let is_it =
-            |node: &Arc<Node>| node.tree == tree && node.handle == *handle && self.is_of_this(node);
+            |node: &NodePin| node.tree == tree && node.handle == *handle && self.is_of_this(node);
         let node = if let Some(node) = recent::find(By::Handle, hash).filter(is_it) {
             node
         } else {
-            let node = self.handle_shard(hash).lock().find(hash, tree, handle).cloned()?;
+            let node = self.handle_shard(hash).lock().find(hash, tree, handle)?.pin();
             recent::note(By::Handle, hash, &node);
             node
         };
@@ -162,9 +164,9 @@ impl Cache {
         tree: u32,
         identity: Identity,
         kernel_mount: u64,
-    ) -> Option<Arc<Node>> {
+    ) -> Option<NodePin> {
         let hash = hash_of_inode(tree, identity);
-        let is_it = |node: &Arc<Node>| {
+        let is_it = |node: &NodePin| {
             node.tree == tree
                 && node.identity == identity
                 && node.mount.kernel_id == kernel_mount
@@ -175,7 +177,7 @@ impl Cache {
         } else {
             let node = {
                 let shard = self.inode_shard(hash).lock();
-                shard.find(hash, tree, identity, kernel_mount).cloned()?
+                shard.find(hash, tree, identity, kernel_mount)?.pin()
             };
             recent::note(By::Inode, hash, &node);
             node
@@ -190,27 +192,27 @@ impl Cache {
     }
 
     /// Puts a node in, unless its object has one: the one to use is returned.
-    pub(crate) fn insert(&self, node: Node) -> Arc<Node> {
+    pub(crate) fn insert(&self, node: Node) -> NodePin {
         let (hash, inode_hash) = (rehash_by_handle(&node), rehash_by_inode(&node));
         let node = {
             let mut shard = self.handle_shard(hash).lock();
             if let Some(present) = shard.find(hash, node.tree, &node.handle) {
-                return Arc::clone(present);
+                return present.pin();
             }
             let mut inodes = self.inode_shard(inode_hash).lock();
             let kernel_mount = node.mount.kernel_id;
             let present = inodes.find(inode_hash, node.tree, node.identity, kernel_mount);
             if let Some(present) = present {
-                return Arc::clone(present);
+                return present.pin();
             }
-            let node = Arc::new(node);
-            inodes.0.insert(inode_hash, Arc::clone(&node), rehash_by_inode);
+            let node = NodePin::new(node);
+            inodes.0.insert(inode_hash, &node, rehash_by_inode);
             drop(inodes);
-            shard.queue.push_back(Arc::downgrade(&node));
+            shard.queue.push_back(node.downgrade());
             if shard.queue.len() + shard.unflushed.len() > 2 * shard.nodes.0.len() + 64 {
                 shard.forget_gone();
             }
-            shard.nodes.insert(hash, Arc::clone(&node), rehash_by_handle);
+            shard.nodes.insert(hash, &node, rehash_by_handle);
             node
         };
         self.make_room();
@@ -218,13 +220,13 @@ impl Cache {
     }
 
     /// Lets a node go: its object has no name left.
-    pub(crate) fn remove(&self, node: &Arc<Node>) {
+    pub(crate) fn remove<R: Reason>(&self, node: &NodePin<R>) {
         let mut shard = self.handle_shard(rehash_by_handle(node)).lock();
         self.remove_locked(&mut shard, node);
     }
 
-    /// Lets a node go that nobody has but the asker. Whether it is gone.
-    pub(crate) fn let_go_if_idle(&self, node: &Arc<Node>) -> bool {
+    /// Lets a node go that has no pin but the asker's. Whether it is gone.
+    pub(crate) fn let_go_if_idle(&self, node: &NodePin) -> bool {
         let mut shard = self.handle_shard(rehash_by_handle(node)).lock();
         let is_idle = self.claim_idle(node);
         if is_idle {
@@ -233,8 +235,8 @@ impl Cache {
         is_idle
     }
 
-    fn remove_locked(&self, shard: &mut HandleShard, node: &Arc<Node>) {
-        node.tenure.end();
+    fn remove_locked<R: Reason>(&self, shard: &mut HandleShard, node: &NodePin<R>) {
+        node.end();
         shard.nodes.remove(rehash_by_handle(node), node);
         let inode_hash = rehash_by_inode(node);
         self.inode_shard(inode_hash).lock().0.remove(inode_hash, node);
@@ -243,14 +245,14 @@ impl Cache {
     /// Lets all nodes of a tree go, and flushes what they had not flushed.
     pub(crate) fn remove_tree(&self, tree: u32) {
         // One of each mount, to flush it by.
-        let mut one_a_mount: Vec<Arc<Node>> = Vec::new();
+        let mut one_a_mount: Vec<NodePin<Look>> = Vec::new();
         for shard in &self.by_handle {
             let mut gone = Vec::new();
             shard.lock().nodes.0.retain(|node| {
                 let stays = node.tree != tree;
                 if !stays {
-                    node.tenure.end();
-                    gone.push(Arc::clone(node));
+                    node.end();
+                    gone.push(node.pin::<Look>());
                 }
                 stays
             });
@@ -260,7 +262,7 @@ impl Cache {
                 }
                 self.remove(node);
                 if !one_a_mount.iter().any(|known| Arc::ptr_eq(&known.mount, &node.mount)) {
-                    one_a_mount.push(Arc::clone(node));
+                    one_a_mount.push(node.clone());
                 }
             }
         }
@@ -289,16 +291,30 @@ impl Cache {
         }
     }
 
-    /// The trees of which an object must not be let go.
+    /// The trees of which an object must not be let go: somebody has a pin of it, or something would be
+    /// lost or untold.
     pub(crate) fn trees_that_must_stay(&self) -> HashSet<u32> {
         let mut trees = HashSet::new();
-        for shard in &self.by_handle {
-            let nodes: Vec<Arc<Node>> = shard.lock().nodes.0.iter().cloned().collect();
-            // The kernel may be asked: not under the lock.
-            let staying = nodes.iter().filter(|node| node.must_stay());
-            trees.extend(staying.map(|node| node.tree));
-        }
+        self.look_at_all(|node| {
+            if pins::keeps_tree(node.pins()) || node.must_stay() {
+                trees.insert(node.tree);
+            }
+        });
         trees
+    }
+
+    /// How many objects there are, and why they stay.
+    pub(crate) fn open_objects(&self) -> OpenObjects {
+        let mut objects = OpenObjects::default();
+        self.look_at_all(|node| objects.add(node.pins(), node.is_dirty()));
+        objects
+    }
+
+    /// Looks at all nodes, not under a lock: the kernel may be asked.
+    fn look_at_all(&self, mut look: impl FnMut(&NodePin<Look>)) {
+        for shard in &self.by_handle {
+            nodes_of(shard).iter().for_each(&mut look);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -334,11 +350,11 @@ impl Cache {
         &self,
         shard: &mut HandleShard,
         unflushed_again: bool,
-    ) -> (Option<Arc<Node>>, usize) {
+    ) -> (Option<NodePin<Look>>, usize) {
         let mut again = 0;
         if unflushed_again && let Some(weak) = shard.unflushed.pop_front() {
             again = 1;
-            let is_flushed = weak.upgrade().is_none_or(|node| !node.is_dirty());
+            let is_flushed = weak.upgrade::<Look>().is_none_or(|node| !node.is_dirty());
             let queue = if is_flushed { &mut shard.queue } else { &mut shard.unflushed };
             queue.push_back(weak);
         }
@@ -346,7 +362,7 @@ impl Cache {
         let most = shard.queue.len().saturating_mul(2).min(256);
         for seen in 1..=most {
             let Some(weak) = shard.queue.pop_front() else { return (None, again + seen) };
-            let Some(node) = weak.upgrade() else { continue };
+            let Some(node) = weak.upgrade::<Look>() else { continue };
             if node.is_dirty() {
                 shard.unflushed.push_back(weak);
             } else if node.was_used.swap(false, Ordering::Relaxed) || !self.claim_idle(&node) {
@@ -360,11 +376,11 @@ impl Cache {
     }
 
     /// As [`Cache::take_flushed`], of those that had data not flushed.
-    fn take_unflushed(&self, shard: &mut HandleShard) -> (Option<Arc<Node>>, usize) {
+    fn take_unflushed(&self, shard: &mut HandleShard) -> (Option<NodePin<Look>>, usize) {
         let most = shard.unflushed.len().saturating_mul(2).min(256);
         for seen in 1..=most {
             let Some(weak) = shard.unflushed.pop_front() else { return (None, seen) };
-            let Some(node) = weak.upgrade() else { continue };
+            let Some(node) = weak.upgrade::<Look>() else { continue };
             if node.was_used.swap(false, Ordering::Relaxed) || !self.claim_idle(&node) {
                 shard.unflushed.push_back(weak);
                 continue;
@@ -375,14 +391,14 @@ impl Cache {
         (None, most)
     }
 
-    /// Whether only the indexes and the asker have the node, which then is out of the index by
+    /// Whether only the indexes and the asker have pins of the node, which then is out of the index by
     /// inode. The asker holds the lock of the node's handle shard, and the other index is locked
-    /// here, so nobody can get it meanwhile from them; who gets it from what his thread noted
-    /// ([`recent`]) is seen here, or sees that it is let go.
-    fn claim_idle(&self, node: &Arc<Node>) -> bool {
+    /// here, so nobody can get a pin meanwhile from them; who gets one from what his thread noted
+    /// ([`recent`]) is seen here, or finds that it has ended: see [`pins`].
+    fn claim_idle<R: Reason>(&self, node: &NodePin<R>) -> bool {
         let inode_hash = rehash_by_inode(node);
         let mut inodes = self.inode_shard(inode_hash).lock();
-        let is_idle = node.tenure.end_if(|| Arc::strong_count(node) == 3);
+        let is_idle = node.end_if_alone_with(&[Kept::LANE, Kept::LANE]);
         if is_idle {
             // Out of this index while it is locked: from here on nobody finds it.
             inodes.0.remove(inode_hash, node);
@@ -399,8 +415,7 @@ impl Cache {
         for _ in 0..SHARDS_A_SWEEP {
             let index = self.sweep_hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
             let Some(shard) = self.by_handle.get(index) else { continue };
-            let nodes: Vec<Arc<Node>> = shard.lock().nodes.0.iter().cloned().collect();
-            for node in nodes {
+            for node in nodes_of(shard) {
                 let is_idle = node.pass_sweep();
                 if node.attr() == Err(steadfast_vfs::FsError::Stale) {
                     self.remove(&node);
@@ -415,90 +430,10 @@ impl Cache {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use steadfast_vfs::{
-        Caller, CreateHow, Cred, Durable, FileSystem, FlushTarget, FlushWhat, Name, ReplyBarrier,
-        SetAttr, Waiting, WriteHow,
-    };
-
-    use super::*;
-    use crate::budget::Descriptor;
-    use crate::storage::{Storage, StorageOptions};
-    use crate::tree::{Tree, TreeOptions};
-
-    const FILES: usize = 200;
-
-    fn value<T>(durable: Durable<T>) -> T {
-        durable.release(&ReplyBarrier::for_engine()).0
-    }
-
-    /// Takes room until a number of objects are let go; tells how many were looked at for that.
-    fn evict(storage: &Storage, objects: usize) -> usize {
-        let stays = storage.objects() - objects;
-        let (mut taken, mut looked_at) = (Vec::new(), 0);
-        while storage.objects() > stays {
-            let null = std::fs::File::open("/dev/null").unwrap().into();
-            taken.push(Descriptor::new(null, &storage.budget));
-            looked_at += storage.cache.make_room();
-        }
-        looked_at
-    }
-
-    #[test]
-    fn what_is_not_flushed_does_not_stand_in_the_way() {
-        let place = tempfile::tempdir().unwrap();
-        let storage = Storage::new(StorageOptions { descriptors_max: 2 * FILES });
-        let share = place.path().join("share");
-        std::fs::create_dir(&share).unwrap();
-        let state_directory = Some(place.path().join("state"));
-        let options = TreeOptions { state_directory, ..TreeOptions::default() };
-        let tree = Tree::open(&share, &options, &storage).unwrap();
-        let cred = Cred {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            groups: smallvec::SmallVec::new(),
-        };
-        let caller = Caller::new(&cred, Waiting::Allowed);
-        let root = tree.root().unwrap().handle;
-        let mut files = Vec::new();
-        while storage.descriptors() + 2 < 2 * FILES {
-            let name = format!("f{}", files.len());
-            let name = Name::new(name.as_bytes()).unwrap();
-            let how = CreateHow::Guarded(SetAttr::default());
-            let file = value(tree.create(&caller, &root, name, &how)).result.unwrap().handle;
-            value(tree.write(&caller, &file, 0, b"text", WriteHow::Unstable)).result.unwrap();
-            files.push(file);
-        }
-        let found = |file: &StorageHandle| {
-            let hash = hash_of_handle(tree.id, file);
-            storage.cache.handle_shard(hash).lock().find(hash, tree.id, file).cloned()
-        };
-        let is_here = |file: &&StorageHandle| found(file).is_some();
-        assert!(files.iter().all(|file| is_here(&file)));
-        // Whoever lets one go: the next COMMIT is told that there was something.
-        let node = found(&files[0]).unwrap();
-        assert!(node.is_dirty() && node.mount.let_go() == 0 && storage.cache.claim_idle(&node));
-        assert!(node.mount.let_go() > 0);
-        storage.cache.remove(&node);
-        drop(node);
-        // None of them is gone past again and again.
-        let gone = files.len() / 4;
-        let looked_at = evict(&storage, gone);
-        assert!(looked_at < 40 * gone, "{looked_at} for {gone}");
-        // What was flushed meanwhile goes first, as far as it is found soon.
-        let rest: Vec<&StorageHandle> = files.iter().filter(is_here).collect();
-        let (flushed, unflushed) = rest.split_at(rest.len() / 2);
-        for file in flushed {
-            found(file).unwrap().flush(FlushWhat::Data).unwrap();
-        }
-        if flushed.iter().any(|file| found(file).unwrap().is_dirty()) {
-            println!("skipped in part: a file system in memory is not flushed");
-            return;
-        }
-        evict(&storage, flushed.len() / 2);
-        let stay = |files: &[&StorageHandle]| files.iter().copied().filter(is_here).count();
-        let (flushed_stay, unflushed_stay) = (stay(flushed), stay(unflushed));
-        assert!(flushed_stay < unflushed_stay * 3 / 4, "{flushed_stay}, {unflushed_stay}");
-    }
+/// The nodes of a shard as they are now.
+fn nodes_of(shard: &Mutex<HandleShard>) -> Vec<NodePin<Look>> {
+    shard.lock().nodes.0.iter().map(NodePin::pin).collect()
 }
+
+#[cfg(test)]
+mod tests;

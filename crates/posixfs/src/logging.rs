@@ -17,11 +17,12 @@ use steadfast_vfs::{
 };
 
 use crate::async_changes::AsyncChange;
-use crate::node::{AllOf, Node};
+use crate::node::{AllOf, Node, NodePin, flush_target};
+use crate::pins;
 use crate::volume::Volume;
 
 /// What has to be flushed for a change.
-pub(crate) type Targets = SmallVec<[(Arc<Node>, FlushWhat); 3]>;
+pub(crate) type Targets = SmallVec<[(NodePin<pins::Flush>, FlushWhat); 3]>;
 
 /// What is told of an object before a change of its attributes.
 pub(crate) fn before(attr: &Attr) -> Before {
@@ -276,6 +277,20 @@ impl Effects<'_> {
         }
     }
 
+    /// Has an object flushed as well, if the change is not logged. To be called when it has its place in the
+    /// log, or will have none.
+    pub(crate) fn also_flush(&mut self, node: &NodePin, what: FlushWhat) {
+        if self.is_flushed() {
+            self.targets.push((node.pin(), what));
+        }
+    }
+
+    /// Whether what is to be flushed matters: nobody waits for that if the change is in the log, or it is
+    /// not promised that it is stable.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.place.is_none() && !self.is_async
+    }
+
     /// A failure. It is logged too, so that the call, should it come again after a crash, is
     /// answered alike and does not succeed then.
     pub(crate) fn fail<T>(mut self, volume: &Volume, error: FsError, value: T) -> Durable<T> {
@@ -318,18 +333,15 @@ impl Effects<'_> {
         if volume.is_volatile() || self.is_async {
             return Durable::promising_nothing(value);
         }
-        if volume.async_changes.are_unstable()
-            && let Some((node, what)) = targets.first()
-        {
-            let all = Arc::new(AllOf(Arc::clone(node))) as Arc<dyn FlushTarget>;
-            let targets = std::iter::once((all, *what)).collect();
+        if volume.async_changes.are_unstable() && !targets.is_empty() {
+            let all = |(node, what)| (Arc::new(AllOf(node)) as Arc<dyn FlushTarget>, what);
+            let targets = targets.into_iter().take(1).map(all).collect();
             return Durable::after(
                 value,
                 Obligation::Flush(Flush { domain: volume.domain, targets }),
             );
         }
-        let targets =
-            targets.into_iter().map(|(node, what)| (node as Arc<dyn FlushTarget>, what)).collect();
+        let targets = targets.into_iter().map(|(node, what)| (flush_target(node), what)).collect();
         Durable::after(value, Obligation::Flush(Flush { domain: volume.domain, targets }))
     }
 }

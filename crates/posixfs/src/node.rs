@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::time::ClockId;
 use steadfast_recovery::{ObjectKey, Settled};
+use steadfast_sys::pinned::Pinned;
 use steadfast_sys::{handle, journal};
 use steadfast_vfs::{
     Acl, Attr, Cred, FileKind, FlushTarget, FlushWhat, FsError, GuardKind, StorageHandle, Time,
@@ -26,9 +27,9 @@ use crate::error::from_errno;
 use crate::guards::Guarded;
 use crate::handle_form;
 use crate::kinds::VolumeKind;
-use crate::order::Order;
+use crate::order::NodeOrder;
+use crate::pins;
 use crate::read_ahead::ReadAhead;
-use crate::tenure::Tenure;
 use crate::volume::{Mount, Volume};
 use crate::volume_log::VolumeLog;
 use crate::write_back::{Written, WrittenFile};
@@ -45,6 +46,9 @@ const UNSTABLE_LOGGED_MAX: u32 = 256 << 10;
 /// An access ACL as it was when the object's ctime was this.
 type SeenAcl = Option<(Time, Option<Arc<Acl>>)>;
 
+/// A pin of a node, and why it is there.
+pub(crate) type NodePin<R = pins::Call> = Pinned<Node, R>;
+
 /// An object held by a descriptor, so that its inode number cannot be given to another, with what
 /// else is open of it.
 pub(crate) struct Node {
@@ -58,7 +62,7 @@ pub(crate) struct Node {
     /// Orders the changes of this object that go through us, and their `wcc`. A directory's is
     /// taken before a file's, two directories' or two files' in the order of the
     /// locks' addresses.
-    pub(crate) order: Arc<Order>,
+    pub(crate) order: NodeOrder,
     /// Of directories that are read.
     pub(crate) stream: Mutex<Option<Box<DirectoryStream>>>,
     reader: ArcSwapOption<Descriptor>,
@@ -84,8 +88,6 @@ pub(crate) struct Node {
     idle_sweeps: AtomicU8,
     /// What was written since the last checkpoint began.
     written: Written,
-    /// Whether the cache has it.
-    pub(crate) tenure: Tenure,
     budget: Arc<Budget>,
     /// Dropped last, when the descriptors are closed: see [`crate::tree::Tree`].
     pub(crate) volume: Arc<Volume>,
@@ -109,7 +111,7 @@ pub(crate) struct NodeParts {
     pub(crate) volume: Arc<Volume>,
     pub(crate) mount: Arc<Mount>,
     pub(crate) path: Arc<Descriptor>,
-    pub(crate) order: Arc<Order>,
+    pub(crate) order: NodeOrder,
     /// Whether the server has the power to open files whatever their permission bits say.
     pub(crate) opens_all: bool,
     pub(crate) budget: Arc<Budget>,
@@ -153,7 +155,6 @@ impl Node {
             unstable_logged: AtomicU32::new(0),
             idle_sweeps: AtomicU8::new(0),
             written: Written::default(),
-            tenure: Tenure::default(),
             budget,
         }
     }
@@ -257,9 +258,10 @@ impl Node {
         // if it fails, before it ends.
         self.in_flush.load(Ordering::SeqCst) > 0
             || self.is_dirty()
-            || self.mount.let_go() > 0
             // Another tree has the object too, and may have written to it.
-            || Arc::strong_count(&self.order) > 1
+            || self.order.is_shared()
+            // After that: what that tree let go of it was noted before its node was gone.
+            || self.mount.let_go() > 0
     }
 
     /// Counts an unstable write of so many bytes; says whether so few came since the last COMMIT
@@ -666,8 +668,38 @@ impl WrittenFile for Node {
     }
 }
 
+/// A node of which something waits for its flush.
+struct FlushOf(NodePin<pins::Flush>);
+
+/// A node to be flushed, pinned until it is.
+pub(crate) fn flush_target(node: NodePin<pins::Flush>) -> Arc<dyn FlushTarget> {
+    Arc::new(FlushOf(node))
+}
+
+impl FlushTarget for FlushOf {
+    fn flush_key(&self) -> u64 {
+        self.0.flush_key()
+    }
+
+    fn flush(&self, what: FlushWhat) -> Result<(), FsError> {
+        self.0.flush(what)
+    }
+
+    fn flush_file_system(&self) -> Result<(), FsError> {
+        self.0.flush_file_system()
+    }
+
+    fn flush_begins(&self) {
+        self.0.flush_begins();
+    }
+
+    fn flush_ended(&self, is_done: bool) {
+        self.0.flush_ended(is_done);
+    }
+}
+
 /// All of an object's file system: what was changed there depends on what nobody knows to be on the disk.
-pub(crate) struct AllOf(pub(crate) Arc<Node>);
+pub(crate) struct AllOf(pub(crate) NodePin<pins::Flush>);
 
 impl FlushTarget for AllOf {
     fn flush_key(&self) -> u64 {
@@ -688,7 +720,7 @@ impl FlushTarget for AllOf {
 pub(crate) struct ReadableFile {
     pub(crate) reader: Arc<Descriptor>,
     /// Dropped after the descriptor.
-    pub(crate) _node: Arc<Node>,
+    pub(crate) _node: NodePin<pins::Sent>,
 }
 
 impl AsFd for ReadableFile {

@@ -539,4 +539,37 @@ mod tests {
         let canonical = place.path().canonicalize().expect("canonical");
         assert_eq!(opener.look(&link).expect("looked at").directory, canonical);
     }
+
+    #[test]
+    fn a_tree_is_not_closed_under_an_object_that_is_pinned() {
+        let place = tempfile::tempdir().expect("a directory");
+        let share = place.path().join("share");
+        std::fs::create_dir_all(share.join("below")).expect("made");
+        let opener = opener(place.path());
+        let looked_at = opener.look(&share).expect("looked at");
+        if looked_at.mode == Mode::StoredHandles {
+            println!("skipped: a tree with a store of handles is not closed");
+            return;
+        }
+        let directory = bytes(&looked_at.directory);
+        let tree = Arc::new(opener.tree(&looked_at, directory, 1, false, false).expect("a tree"));
+        tree.open().expect("opened");
+        let opened = tree.tree().expect("opened");
+        let may_be_closed = || {
+            let mut trees = vec![((), Arc::clone(&tree))];
+            opener.retain_idle(&mut trees);
+            trees.len() == 1
+        };
+        assert!(may_be_closed());
+        let pin = opened.child(opened.root_node(), b"below").expect("there").0;
+        assert!(!may_be_closed());
+        let pin: crate::node::NodePin<crate::pins::Guard> = pin.now_for();
+        assert!(!may_be_closed());
+        // The root is the tree's own, and may be pinned besides.
+        let root: crate::node::NodePin = opened.root_node().pin();
+        drop(pin);
+        assert!(!may_be_closed());
+        drop(root);
+        assert!(may_be_closed());
+    }
 }

@@ -14,7 +14,8 @@ use crate::attributes::Identity;
 use crate::budget::Budget;
 use crate::cache::Cache;
 use crate::guards::Guards;
-use crate::order::{Order, Orders};
+use crate::order::{NodeOrder, Orders};
+use crate::pins::OpenObjects;
 use crate::read_ahead::{ReadAheadShared, ReadAheadTotals};
 use crate::volume::Volume;
 
@@ -50,7 +51,7 @@ pub struct Storage {
 impl std::fmt::Debug for Storage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Storage")
-            .field("objects", &self.cache.len())
+            .field("objects", &self.cache.open_objects())
             .field("descriptors", &self.budget)
             .finish_non_exhaustive()
     }
@@ -94,6 +95,11 @@ impl Storage {
         self.cache.len()
     }
 
+    /// How many objects are held open, and why. Looks at all of them.
+    pub fn open_objects(&self) -> OpenObjects {
+        self.cache.open_objects()
+    }
+
     /// How many descriptors are open for objects.
     pub fn descriptors(&self) -> usize {
         self.budget.open()
@@ -105,8 +111,8 @@ impl Storage {
     }
 
     /// The lock that orders an object's changes. The log must have those of all trees in one order.
-    pub(crate) fn order(&self, volume: &Volume, identity: Identity) -> Arc<Order> {
-        if volume.log.is_some() { self.orders.of(identity) } else { Arc::default() }
+    pub(crate) fn order(&self, volume: &Volume, identity: Identity) -> NodeOrder {
+        if volume.log.is_some() { self.orders.of(identity) } else { NodeOrder::default() }
     }
 
     pub(crate) fn new_tree(&self) -> u32 {

@@ -43,7 +43,8 @@ use crate::error::from_errno;
 use crate::handle_form;
 use crate::marks;
 use crate::mounts::Mounts;
-use crate::node::{Node, NodeParts};
+use crate::node::{Node, NodeParts, NodePin};
+use crate::pins;
 use crate::storage::Storage;
 use crate::stored::Store;
 use crate::volume::{Mount, Volume, stable_hash};
@@ -63,7 +64,7 @@ pub struct Tree {
     pub(crate) opens_all: bool,
     /// Whether the kernel keeps `..` and submounts out: the mount is a private clone.
     is_private: bool,
-    root: Arc<Node>,
+    root: NodePin<pins::Root>,
     /// Of the root's file system.
     pub(crate) domain: FlushDomain,
     /// Of the root's file system, as the kernel numbers it.
@@ -131,7 +132,7 @@ impl Tree {
         self.store.as_deref()
     }
 
-    pub(crate) fn root_node(&self) -> &Arc<Node> {
+    pub(crate) fn root_node(&self) -> &NodePin<pins::Root> {
         &self.root
     }
 
@@ -177,7 +178,7 @@ impl Tree {
         &self,
         handle: &StorageHandle,
         waiting: Waiting,
-    ) -> Result<Arc<Node>, FsError> {
+    ) -> Result<NodePin, FsError> {
         if let Some(node) = self.storage.cache.find(self.id, handle) {
             return Ok(node);
         }
@@ -225,7 +226,7 @@ impl Tree {
         &self,
         handle: &StorageHandle,
         waiting: Waiting,
-    ) -> Result<(Arc<Node>, Attr), FsError> {
+    ) -> Result<(NodePin, Attr), FsError> {
         let node = self.node(handle, waiting)?;
         match node.attr() {
             Ok(attr) => Ok((node, attr)),
@@ -243,7 +244,7 @@ impl Tree {
         &self,
         handle: &StorageHandle,
         waiting: Waiting,
-    ) -> Result<(Arc<Node>, Attr), FsError> {
+    ) -> Result<(NodePin, Attr), FsError> {
         let (node, attr) = self.live(handle, waiting)?;
         if attr.kind == FileKind::Directory { Ok((node, attr)) } else { Err(FsError::NotDirectory) }
     }
@@ -271,7 +272,7 @@ impl Tree {
     }
 
     /// The object of a name in a directory. Permission is the caller's business.
-    pub(crate) fn child(&self, dir: &Node, name: &[u8]) -> Result<(Arc<Node>, Attr), FsError> {
+    pub(crate) fn child(&self, dir: &Node, name: &[u8]) -> Result<(NodePin, Attr), FsError> {
         marks::require_no_mark(dir, name)?;
         let stat = attributes::stat_name(&dir.path, name).map_err(from_errno)?;
         self.require_same_mount(&stat, dir)?;
@@ -320,7 +321,7 @@ impl Tree {
         stat: &Statx,
         dir: &Node,
         name: &[u8],
-    ) -> Result<(Arc<Node>, Attr), FsError> {
+    ) -> Result<(NodePin, Attr), FsError> {
         let (handle, mount) = self.identify(&path, stat, dir, name)?;
         let identity = attributes::identity(stat);
         let volume = self.volume(&path, identity.device, &mount)?;
@@ -406,7 +407,7 @@ impl Tree {
     }
 
     /// The directory above `dir`, which is not the root. [`FsError::Stale`] if that is outside.
-    pub(crate) fn parent(&self, dir: &Node) -> Result<(Arc<Node>, Attr), FsError> {
+    pub(crate) fn parent(&self, dir: &Node) -> Result<(NodePin, Attr), FsError> {
         let flags = PATH_FLAGS | OFlags::DIRECTORY;
         let path = rustix::fs::openat(&dir.path, c"..", flags, Permissions::empty())
             .map_err(outside_is_stale)?;

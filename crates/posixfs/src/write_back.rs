@@ -5,13 +5,16 @@
 //! disk, wait behind it: with 27 MiB/s of data p99 of stable WRITEs was six times as long while
 //! checkpoints ran. What is remembered here may be incomplete: the flush that follows misses nothing.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use steadfast_sys::file;
+use steadfast_sys::pinned::{Pinned, Reason, WeakPinned};
 
 use crate::budget::Descriptor;
+use crate::pins;
 
 /// Bytes of a file whose writing is started at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -70,15 +73,33 @@ pub(crate) trait WrittenFile: Send + Sync {
     fn kept_writer(&self) -> Option<Arc<Descriptor>>;
 }
 
+/// A file that is written through us, or was: nothing here keeps it open.
+trait Listed: fmt::Debug + Send + Sync {
+    /// Looks at the file if it is still open.
+    fn look(&self, look: &mut dyn FnMut(&dyn WrittenFile));
+}
+
+impl<F: WrittenFile> Listed for WeakPinned<F> {
+    fn look(&self, look: &mut dyn FnMut(&dyn WrittenFile)) {
+        if let Some(file) = self.upgrade::<pins::WriteBack>() {
+            look(&*file);
+        }
+    }
+}
+
 /// The files of one file system that were written to since its last checkpoint began.
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed {
-    lists: [Mutex<Vec<Weak<dyn WrittenFile>>>; LISTS],
+    lists: [Mutex<Vec<Box<dyn Listed>>>; LISTS],
 }
 
 impl Unflushed {
     /// Notes what was written of a file.
-    pub(crate) fn note<F: WrittenFile + 'static>(&self, file: &Arc<F>, offset: u64, count: u64) {
+    pub(crate) fn note<F, R>(&self, file: &Pinned<F, R>, offset: u64, count: u64)
+    where
+        F: WrittenFile + 'static,
+        R: Reason,
+    {
         if count == 0 {
             return;
         }
@@ -90,8 +111,7 @@ impl Unflushed {
         {
             let mut list = list.lock();
             if list.len() < FILES_MAX {
-                let file: Weak<F> = Arc::downgrade(file);
-                list.push(file);
+                list.push(Box::new(file.downgrade()));
             }
         }
     }
@@ -102,8 +122,9 @@ impl Unflushed {
             let files = std::mem::take(&mut *list.lock());
             for written in files {
                 // What is not open any more is left to the flush.
-                let Some(written) = written.upgrade() else { continue };
-                if !start_writing(&*written, goes_on) {
+                let mut is_more_wanted = true;
+                written.look(&mut |file| is_more_wanted = start_writing(file, goes_on));
+                if !is_more_wanted {
                     return;
                 }
             }

@@ -36,7 +36,7 @@ const MACHINE_ID_FILE: &str = "/etc/machine-id";
 const HOST_FILE: &str = "host.id";
 
 /// How long a server that stops serves on while disks are flushed.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it flushes in this time, unless a flush was so short that it has left little to the next.
 const FLUSHES_MAX: u32 = 3;
 const SHORT_FLUSH: Duration = Duration::from_millis(50);
@@ -58,6 +58,8 @@ pub(crate) struct OpenedLog {
     pub(crate) write_verifier: u64,
     /// Replies that clients may ask for again.
     replies: Vec<Vec<u8>>,
+    /// How long the last flush may take while calls are served.
+    flush_patience: Duration,
 }
 
 impl OpenedLog {
@@ -76,35 +78,26 @@ impl OpenedLog {
         std::mem::take(&mut self.replies)
     }
 
+    /// One that tests start, with a patience of their own.
+    #[cfg(test)]
+    pub(crate) fn of(started: StartedIntentLog, flush_patience: Duration) -> Self {
+        let StartedIntentLog { keeper, write_verifier, replies } = started;
+        Self { keeper: Some(keeper), write_verifier, replies, flush_patience }
+    }
+
     /// Flushes the disks while calls are still served, so that little is left for the end, when nobody is. After
     /// [`FLUSH_PATIENCE`] it goes on without those that are slow, or hang.
     pub(crate) fn flush_while_serving(&self) {
-        let Some(keeper) = &self.keeper else { return };
-        let (ended, end) = mpsc::channel();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let flush = {
-            let (keeper, is_over) = (Arc::clone(keeper), Arc::clone(&is_over));
-            move || {
-                for _ in 0..FLUSHES_MAX {
-                    let begun = Instant::now();
-                    keeper.flush();
-                    // While one flushes much, much comes.
-                    if begun.elapsed() < SHORT_FLUSH || is_over.load(Ordering::SeqCst) {
-                        break;
-                    }
-                }
-                // After the patience nobody hears it.
-                let _ = ended.send(());
-            }
+        let Some(keeper) = self.keeper.clone() else { return };
+        let flush = move || {
+            let begun = Instant::now();
+            keeper.flush();
+            begun.elapsed()
         };
-        // Without a thread, all is flushed when the log is closed.
-        if thread::Builder::new().name("last flush".to_owned()).spawn(flush).is_ok()
-            && end.recv_timeout(FLUSH_PATIENCE).is_err()
-        {
-            is_over.store(true, Ordering::SeqCst);
+        if !flush_within(self.flush_patience, flush) {
             tracing::warn!(
                 "the disks are not flushed after {} s; calls are not served any more",
-                FLUSH_PATIENCE.as_secs()
+                self.flush_patience.as_secs()
             );
         }
     }
@@ -121,6 +114,31 @@ impl Drop for OpenedLog {
     fn drop(&mut self) {
         self.close(self.write_verifier);
     }
+}
+
+/// Flushes, and says how long that took, until a flush was short or there were enough; `false` if that
+/// takes longer than somebody has patience. Then no other flush is begun, and nobody waits for this one.
+fn flush_within(patience: Duration, mut flush: impl FnMut() -> Duration + Send + 'static) -> bool {
+    let (ended, end) = mpsc::channel();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flushes = {
+        let is_over = Arc::clone(&is_over);
+        move || {
+            for _ in 0..FLUSHES_MAX {
+                // While one flushes much, much comes.
+                if flush() < SHORT_FLUSH || is_over.load(Ordering::SeqCst) {
+                    break;
+                }
+            }
+            // After the patience nobody hears it.
+            let _ = ended.send(());
+        }
+    };
+    // Without a thread, all is flushed when the log is closed.
+    let started = thread::Builder::new().name("last flush".to_owned()).spawn(flushes);
+    let is_done = started.is_err() || end.recv_timeout(patience).is_ok();
+    is_over.store(!is_done, Ordering::SeqCst);
+    is_done
 }
 
 /// Opens the log, if there is to be one, and replays what is in it.
@@ -140,12 +158,14 @@ pub(crate) fn open(
             keeper: Some(started.keeper),
             write_verifier: started.write_verifier,
             replies: started.replies,
+            flush_patience: FLUSH_PATIENCE,
         },
         None => OpenedLog {
             keeper: None,
             write_verifier: verifier,
             replies: kept_replies(&state.path)
                 .tried("cannot read the replies that are kept in the state directory")?,
+            flush_patience: FLUSH_PATIENCE,
         },
     })
 }
@@ -401,5 +421,50 @@ fn close(keeper: &Arc<IntentLogKeeper>, verifier: u64) {
         );
     } else {
         tracing::warn!("the intent log is left as after a crash: the next start replays it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer than anything here takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Flushes that take so long; how many there were.
+    fn flushes(times_ms: &'static [u64]) -> usize {
+        let (note, noted) = mpsc::channel();
+        let mut times = times_ms.iter();
+        let flush = move || {
+            let _ = note.send(());
+            times.next().map_or(Duration::ZERO, |ms| Duration::from_millis(*ms))
+        };
+        assert!(flush_within(PATIENCE, flush));
+        noted.into_iter().count()
+    }
+
+    #[test]
+    fn the_last_flush_is_repeated_while_it_takes_long_and_there_were_few() {
+        assert_eq!(flushes(&[49]), 1);
+        assert_eq!(flushes(&[50, 1]), 2);
+        assert_eq!(flushes(&[10_000; 9]), 3);
+    }
+
+    #[test]
+    fn a_disk_that_hangs_is_not_waited_for_and_not_flushed_again() {
+        let (free, hangs) = mpsc::channel::<()>();
+        let (note, noted) = mpsc::channel();
+        let flush = move || {
+            let _ = note.send(());
+            // Until the other end is dropped.
+            let _ = hangs.recv();
+            Duration::from_secs(3600)
+        };
+        let begun = Instant::now();
+        assert!(!flush_within(Duration::from_millis(10), flush));
+        assert!(begun.elapsed() < PATIENCE);
+        drop(free);
+        // Its thread ends.
+        assert_eq!(noted.into_iter().count(), 1);
     }
 }

@@ -577,3 +577,6 @@ fn runtime_options(settings: &ServerSettings, options: &StartOptions, udp: bool)
         ..default
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,8 @@
 //! name services [`nss`]; `steadfast watch` [`packet_ring`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
 //! others read meanwhile [`lease`]; diagnosis [`clock`] and [`netlink`]; tests [`mapping`].
 //!
-//! A wrapper here does one system call (or a fixed few) and decides nothing.
+//! A wrapper here does one system call (or a fixed few) and decides nothing. No wrapper is [`pinned`]: a
+//! pointer of which storage knows why its owners have it.
 
 pub mod block_device;
 pub mod clock;
@@ -27,6 +28,7 @@ pub mod netlink;
 pub mod nss;
 pub mod packet_ring;
 pub mod peer;
+pub mod pinned;
 pub mod process;
 pub mod range_lock;
 pub mod scheduling;

@@ -22,7 +22,7 @@ pub const COMPOUND_OPERATIONS_MAX: usize = 80;
 pub const FILE_SYSTEMS_MAX: usize = 64;
 
 /// The totals of the server, by their names in its statistics, without `calls` and delegations by kind.
-static TOTALS: [(&str, &Metric); 37] = [
+static TOTALS: [(&str, &Metric); 45] = [
     ("batches", &metric::BATCHES),
     ("bytes_in", &metric::RECEIVED),
     ("bytes_out", &metric::SENT),
@@ -60,6 +60,14 @@ static TOTALS: [(&str, &Metric); 37] = [
     ("read_ahead_found", &metric::READ_AHEAD_FOUND),
     ("read_ahead_lost", &metric::READ_AHEAD_LOST),
     ("read_ahead_budget_left_bytes", &metric::READ_AHEAD_BUDGET),
+    ("objects_open", &metric::OBJECTS),
+    ("objects_unflushed", &metric::OBJECTS_UNFLUSHED),
+    ("objects_in_calls", &metric::OBJECTS_IN_CALLS),
+    ("objects_in_flushes", &metric::OBJECTS_IN_FLUSHES),
+    ("objects_sent", &metric::OBJECTS_SENT),
+    ("objects_guarded", &metric::OBJECTS_GUARDED),
+    ("objects_written_back", &metric::OBJECTS_WRITTEN),
+    ("objects_roots", &metric::OBJECTS_ROOTS),
 ];
 /// Of clients with state.
 const PROTOCOLS: [&str; 3] = ["NFSv4.0", "NFSv4.1+", "NLM"];

@@ -225,6 +225,15 @@ metrics! {
     READ_AHEAD_LOST Counter "steadfast_read_ahead_lost": "Data read ahead that left memory before it was read.";
     READ_AHEAD_BUDGET Gauge "steadfast_read_ahead_budget_left_bytes" in "bytes": "Bytes that may still be read ahead.";
 
+    OBJECTS Gauge "steadfast_objects_open": "Files and directories held open.";
+    OBJECTS_UNFLUSHED Gauge "steadfast_objects_unflushed": "Open objects with data neither flushed nor in the log.";
+    OBJECTS_IN_CALLS Gauge "steadfast_objects_in_calls": "Open objects that calls use.";
+    OBJECTS_IN_FLUSHES Gauge "steadfast_objects_in_flushes": "Open objects to be flushed before replies are sent.";
+    OBJECTS_SENT Gauge "steadfast_objects_sent": "Open objects whose data is being sent.";
+    OBJECTS_GUARDED Gauge "steadfast_objects_guarded": "Open objects that delegations keep open.";
+    OBJECTS_WRITTEN Gauge "steadfast_objects_written_back": "Open objects that checkpoints write.";
+    OBJECTS_ROOTS Gauge "steadfast_objects_roots": "Open objects that are directories of open shares.";
+
     CPU Counter "steadfast_process_cpu_seconds" in "seconds": "CPU time of the server's process.";
     RESIDENT Gauge "steadfast_process_resident_memory_bytes" in "bytes": "Memory of the server's process.";
     VIRTUAL Gauge "steadfast_process_virtual_memory_bytes" in "bytes": "Address space of the server's process.";

@@ -1,8 +1,6 @@
 //! How one object is changed: under the lock that orders its changes, with its attributes before and
 //! after, and with what the log is told.
 
-use std::sync::Arc;
-
 use steadfast_recovery::{Action, Before};
 use steadfast_vfs::{
     Attr, Caller, Changed, Durable, FlushWhat, FsError, PreAttr, StorageHandle, Waiting, Wcc,
@@ -10,15 +8,15 @@ use steadfast_vfs::{
 
 use super::Tree;
 use crate::logging::{self, Effects};
-use crate::node::Node;
+use crate::node::NodePin;
 
 impl Tree {
     /// Does something to an object under its order lock, and takes its attributes before and
     /// after.
     pub(crate) fn ordered<T>(
         &self,
-        node: &Arc<Node>,
-        change: impl FnOnce(&Arc<Node>, &Attr) -> Result<T, FsError>,
+        node: &NodePin,
+        change: impl FnOnce(&NodePin, &Attr) -> Result<T, FsError>,
     ) -> Changed<T> {
         let _order = node.order.lock();
         let before = match node.attr() {
@@ -42,7 +40,7 @@ impl Tree {
         caller: &Caller<'_>,
         object: &StorageHandle,
         data_bytes: usize,
-        change: impl FnOnce(&Arc<Node>, &Attr, &mut Effects<'c>) -> Result<(), FsError>,
+        change: impl FnOnce(&NodePin, &Attr, &mut Effects<'c>) -> Result<(), FsError>,
     ) -> Durable<Changed<()>> {
         let node = match self.node(object, Waiting::Allowed) {
             Ok(node) => node,
@@ -80,7 +78,7 @@ impl Tree {
             return effects.fail(&node.volume, error, changed);
         }
         effects.tell(node.key(), changed.wcc.after);
-        effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
+        effects.also_flush(&node, FlushWhat::Everything);
         effects.promise(&node.volume, changed)
     }
 
@@ -90,7 +88,7 @@ impl Tree {
         &self,
         caller: &Caller<'_>,
         object: &StorageHandle,
-        change: impl FnOnce(&Arc<Node>, &Attr) -> Result<T, FsError>,
+        change: impl FnOnce(&NodePin, &Attr) -> Result<T, FsError>,
     ) -> Durable<Changed<T>> {
         let begun = self
             .node(object, Waiting::Allowed)
@@ -111,7 +109,7 @@ impl Tree {
         if let Err(error) = changed.result {
             return effects.fail(&node.volume, error, changed);
         }
-        effects.targets.push((Arc::clone(&node), FlushWhat::Everything));
+        effects.also_flush(&node, FlushWhat::Everything);
         effects.promise(&node.volume, changed)
     }
 }

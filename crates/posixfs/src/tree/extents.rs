@@ -4,7 +4,6 @@
 //! log is told of both ([`Tree::change_beside_log`], `Settled`).
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -18,7 +17,7 @@ use super::writing::require_write;
 use super::{Tree, may_wait};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
-use crate::node::Node;
+use crate::node::{Node, NodePin};
 
 /// Bytes that are copied by one system call.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -183,7 +182,7 @@ impl Tree {
         &self,
         caller: &Caller<'_>,
         file: &StorageHandle,
-        change: impl FnOnce(&Arc<Node>, &Attr, &Descriptor) -> Result<T, FsError>,
+        change: impl FnOnce(&NodePin, &Attr, &Descriptor) -> Result<T, FsError>,
     ) -> Durable<Changed<T>> {
         self.change_beside_log(caller, file, |node, before| {
             require_write(caller.cred, node, before)?;

@@ -16,12 +16,13 @@ use super::Tree;
 use crate::budget::{Descriptor, RoomToLock};
 use crate::error::from_errno;
 use crate::guards::{GuardTable, Guarded};
-use crate::node::Node;
+use crate::node::{Node, NodePin};
+use crate::pins;
 
 /// One guard, as its owner has it.
 struct Held {
     guarded: Arc<Guarded>,
-    node: Arc<Node>,
+    node: NodePin<pins::Guard>,
     /// Of all guards.
     table: GuardTable,
     _room: RoomToLock,
@@ -84,7 +85,7 @@ impl Tree {
         let table = guards.add(&guarded);
         // What came before it was there to be found.
         guarded.look();
-        Ok(Box::new(Held { guarded, node, table, _room: room }))
+        Ok(Box::new(Held { guarded, node: node.now_for(), table, _room: room }))
     }
 }
 

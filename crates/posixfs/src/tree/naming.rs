@@ -31,14 +31,14 @@ use crate::handle_form;
 use crate::kinds::VolumeKind;
 use crate::logging::{self, Effects, Targets, place};
 use crate::marks;
-use crate::node::Node;
+use crate::node::{Node, NodePin};
 use crate::stored::Fingerprint;
 
 /// An object that is about to lose a name.
 #[derive(Default)]
 struct Victim {
     /// Its node, if there is one already, or its remaining names will have to be flushed.
-    node: Option<Arc<Node>>,
+    node: Option<NodePin>,
     /// What it is, if the name is its last.
     fingerprint: Option<Fingerprint>,
     /// What the log is told of it.
@@ -72,7 +72,7 @@ impl Tree {
         caller: &Caller<'_>,
         dir: &StorageHandle,
         data_bytes: usize,
-        change: impl FnOnce(&Arc<Node>, &mut Effects<'c>) -> Result<T, FsError>,
+        change: impl FnOnce(&NodePin, &mut Effects<'c>) -> Result<T, FsError>,
     ) -> Durable<Changed<T>> {
         let dir = match self.node(dir, Waiting::Allowed) {
             Ok(dir) => dir,
@@ -95,7 +95,7 @@ impl Tree {
             return effects.fail(&dir.volume, error, changed);
         }
         effects.tell(dir.key(), changed.wcc.after);
-        effects.targets.push((Arc::clone(&dir), FlushWhat::Everything));
+        effects.also_flush(&dir, FlushWhat::Everything);
         effects.promise(&dir.volume, changed)
     }
 
@@ -185,7 +185,7 @@ impl Tree {
         caller: &Caller<'_>,
         made: Made<'_, '_>,
         own: &mut Option<Identity>,
-    ) -> Result<(Arc<Node>, Attr), FsError> {
+    ) -> Result<(NodePin, Attr), FsError> {
         let Made { dir, name, kind, file, .. } = made;
         if let Some(MadeFile { descriptor, was_named }) = file {
             let file = self.counted(descriptor);
@@ -249,16 +249,16 @@ impl Tree {
                 // XFS gives a new object its inherited ACL by a transaction of its own.
                 let is_plain = matches!(attr.kind, FileKind::Regular | FileKind::Directory);
                 if dir.volume.kind == VolumeKind::Xfs && is_plain {
-                    effects.targets.push((node, FlushWhat::Everything));
+                    effects.targets.push((node.now_for(), FlushWhat::Everything));
                 } else {
-                    also_flush(dir, node, &mut effects.targets);
+                    also_flush(dir, &node, &mut effects.targets);
                 }
                 return Ok(entry);
             }
             self.apply(caller.cred, &node, &attr, &set, effects)?;
             let attr = node.attr()?;
             let entry = Entry { handle: node.handle, attr: taken(effects, &node, attr) };
-            effects.targets.push((node, FlushWhat::Everything));
+            effects.targets.push((node.now_for(), FlushWhat::Everything));
             Ok(entry)
         });
         finished.inspect_err(|error| {
@@ -368,7 +368,7 @@ impl Tree {
         dir: &Node,
         name: &[u8],
         stat: &Statx,
-        node: Option<&Arc<Node>>,
+        node: Option<&NodePin>,
     ) -> Result<ObjectKey, FsError> {
         match node {
             Some(node) => Ok(node.key()),
@@ -388,7 +388,7 @@ impl Tree {
             store.forget(fingerprint);
         }
         match &victim.node {
-            Some(node) if is_left => also_flush(dir, Arc::clone(node), targets),
+            Some(node) if is_left => also_flush(dir, node, targets),
             Some(node) => self.storage.cache.remove(node),
             None => {}
         }
@@ -442,7 +442,7 @@ impl Tree {
                 effects.change.before = before.as_ref().map(logging::times_before);
                 effects.tell(node.key(), node.attr().ok());
             }
-            also_flush(dir, Arc::clone(&node), &mut effects.targets);
+            also_flush(dir, &node, &mut effects.targets);
             Ok(())
         })
         .map(|changed| (node.attr().ok(), changed))
@@ -453,11 +453,11 @@ impl Tree {
 /// ctime and number of links: a guard that was found to hold must hold until its change is done.
 /// After the directories' locks, and in the order of the locks' addresses. A directory that is moved
 /// or removed is not locked: it may come before those above it, and it has no data of its own.
-fn order_files(nodes: [Option<&Arc<Node>>; 2]) -> SmallVec<[MutexGuard<'_, ()>; 2]> {
-    let is_file = |node: &&Arc<Node>| node.kind != FileKind::Directory;
+fn order_files(nodes: [Option<&NodePin>; 2]) -> SmallVec<[MutexGuard<'_, ()>; 2]> {
+    let is_file = |node: &&NodePin| node.kind != FileKind::Directory;
     let mut files: SmallVec<[_; 2]> = nodes.into_iter().flatten().filter(is_file).collect();
-    files.sort_unstable_by_key(|node| Arc::as_ptr(&node.order));
-    files.dedup_by(|one, other| Arc::ptr_eq(&one.order, &other.order));
+    files.sort_unstable_by_key(|node| node.order.address());
+    files.dedup_by(|one, other| one.order.address() == other.order.address());
     files.into_iter().map(|node| node.order.lock()).collect()
 }
 
@@ -471,14 +471,14 @@ fn link_by_descriptor(object: &impl AsFd, dir: &impl AsFd, name: &[u8]) -> Resul
 }
 
 /// Adds an object that was changed by the same system call as its directory.
-fn also_flush(dir: &Node, node: Arc<Node>, targets: &mut Targets) {
+fn also_flush(dir: &Node, node: &NodePin, targets: &mut Targets) {
     let goes_with_directory = dir.volume.has_one_journal
         // btrfs logs the inodes of new entries with a directory; what cannot be flushed by itself
         // would cost a flush of the whole file system.
         || dir.volume.kind == VolumeKind::Btrfs
             && !matches!(node.kind, FileKind::Regular | FileKind::Directory);
     if !goes_with_directory {
-        targets.push((node, FlushWhat::Everything));
+        targets.push((node.pin(), FlushWhat::Everything));
     }
 }
 

@@ -225,6 +225,7 @@ impl Tree {
             opens_all,
             budget: Arc::clone(&server.budget),
         }));
+        let root = root.now_for();
         Ok(Self {
             id,
             storage: Arc::clone(server),

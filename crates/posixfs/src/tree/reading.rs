@@ -19,7 +19,7 @@ use super::{Tree, may_wait};
 use crate::acl::{self, Which};
 use crate::budget::Descriptor;
 use crate::error::from_errno;
-use crate::node::{Node, ReadableFile};
+use crate::node::{Node, NodePin, ReadableFile};
 use crate::read_ahead::{Presence, Read, ReadAhead, is_filled, presence};
 use crate::traits;
 
@@ -64,7 +64,7 @@ impl Tree {
 
     pub(crate) fn do_lookup_parent(&self, caller: &Caller<'_>, dir: &StorageHandle) -> Looked {
         self.look(caller, dir, |dir| {
-            if Arc::ptr_eq(dir, self.root_node()) {
+            if dir.is_same(self.root_node()) {
                 return self.do_root();
             }
             let (node, attr) = self.parent(dir)?;
@@ -76,7 +76,7 @@ impl Tree {
         &self,
         caller: &Caller<'_>,
         dir: &StorageHandle,
-        find: impl FnOnce(&Arc<Node>) -> Result<Entry, FsError>,
+        find: impl FnOnce(&NodePin) -> Result<Entry, FsError>,
     ) -> Looked {
         let (dir, attr) = match self.live(dir, caller.waiting) {
             Ok(live) => live,
@@ -173,7 +173,7 @@ impl Tree {
                 Ok(ReadDone { count: got as u32, is_end, attr, place: ReadPlace::Appended })
             }
             Fetched::Cached(reader) => {
-                let file = Arc::new(ReadableFile { reader, _node: node });
+                let file = Arc::new(ReadableFile { reader, _node: node.now_for() });
                 let length = wanted as u32;
                 let place = ReadPlace::File(FileRange { file, offset, length });
                 Ok(ReadDone { count: length, is_end, attr, place })
@@ -186,7 +186,7 @@ impl Tree {
         &self,
         caller: &Caller<'_>,
         file: &StorageHandle,
-    ) -> Result<(Arc<Node>, Attr), FsError> {
+    ) -> Result<(NodePin, Attr), FsError> {
         let (node, attr) = self.live(file, caller.waiting)?;
         match attr.kind {
             FileKind::Regular => {}

@@ -10,7 +10,7 @@ use steadfast_vfs::{FsError, StorageHandle};
 use super::Tree;
 use crate::attributes::{self, Identity};
 use crate::error::from_errno;
-use crate::node::{Node, NodeParts};
+use crate::node::{Node, NodeParts, NodePin};
 use crate::stored::{Location, ROOT, Store};
 
 /// Directories between the root and an object that is found by its number. Deeper ones are
@@ -25,7 +25,7 @@ impl Tree {
         &self,
         store: &Store,
         handle: &StorageHandle,
-    ) -> Result<Arc<Node>, FsError> {
+    ) -> Result<NodePin, FsError> {
         let number = store.number(handle)?;
         let mut steps = STEPS_MAX;
         self.walk_to(store, number, DEPTH_MAX, &mut steps)
@@ -37,9 +37,9 @@ impl Tree {
         number: u64,
         depth: u32,
         steps: &mut u32,
-    ) -> Result<Arc<Node>, FsError> {
+    ) -> Result<NodePin, FsError> {
         if number == ROOT {
-            return Ok(Arc::clone(self.root_node()));
+            return Ok(self.root_node().pin());
         }
         let handle = store.handle(number).ok_or(FsError::Stale)?;
         if let Some(node) = self.storage.cache.find(self.id, &handle) {
@@ -104,7 +104,7 @@ impl Tree {
         store: &Store,
         dir: &Node,
         above: Identity,
-    ) -> Result<Arc<Node>, FsError> {
+    ) -> Result<NodePin, FsError> {
         let number = store.number(&dir.handle)?;
         let record = store.record(number)?.ok_or(FsError::Stale)?;
         let mut steps = STEPS_MAX;

@@ -107,7 +107,7 @@ impl Tree {
             WriteHow::DataSync => FlushWhat::Data,
             WriteHow::FileSync => FlushWhat::Everything,
         };
-        effects.targets.push((Arc::clone(&node), what));
+        effects.also_flush(&node, what);
         effects.promise(&node.volume, changed)
     }
 
@@ -143,7 +143,7 @@ impl Tree {
             return Durable::promising_nothing(committed);
         }
         let mut effects = Effects::of_flush();
-        effects.targets.push((node, FlushWhat::Data));
+        effects.targets.push((node.now_for(), FlushWhat::Data));
         effects.promise(&volume, committed)
     }
 
@@ -169,7 +169,7 @@ impl Tree {
             Err(error) => return Durable::promising_nothing(Err(error)),
         };
         let domain = node.volume.domain;
-        let all = Arc::new(AllOf(node)) as Arc<dyn FlushTarget>;
+        let all = Arc::new(AllOf(node.now_for())) as Arc<dyn FlushTarget>;
         let targets = std::iter::once((all, FlushWhat::Everything)).collect();
         Durable::after(Ok(()), Obligation::Flush(Flush { domain, targets }))
     }

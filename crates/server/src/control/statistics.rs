@@ -29,6 +29,7 @@ pub(super) fn statistics(
     let journaling = engine.journaling_clients();
     let engine = engine.statistics();
     let read_ahead = storage.read_ahead();
+    let objects = storage.open_objects();
     for (name, value) in [
         ("replies_kept", engine.reply_cache.replies as u64),
         ("replies_kept_bytes", engine.reply_cache.bytes as u64),
@@ -51,6 +52,14 @@ pub(super) fn statistics(
         ("read_ahead_found", read_ahead.found),
         ("read_ahead_lost", read_ahead.lost),
         ("read_ahead_budget_left_bytes", read_ahead.budget_left_bytes),
+        ("objects_open", objects.open),
+        ("objects_unflushed", objects.unflushed),
+        ("objects_in_calls", objects.in_calls),
+        ("objects_in_flushes", objects.in_flushes),
+        ("objects_sent", objects.sent),
+        ("objects_guarded", objects.guarded),
+        ("objects_written_back", objects.written_back),
+        ("objects_roots", objects.roots),
     ] {
         server.insert(name.to_owned(), value);
     }

@@ -1,7 +1,6 @@
 //! CREATE: an ordinary file, or what is there already.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags};
 use rustix::io::Errno;
@@ -16,7 +15,7 @@ use crate::attributes;
 use crate::error::from_errno;
 use crate::logging::{self, Effects};
 use crate::marks;
-use crate::node::Node;
+use crate::node::{Node, NodePin};
 use crate::tree::Tree;
 use crate::tree::making::{unmasked, verifier_attributes, verifier_seconds};
 use crate::tree::setting;
@@ -57,7 +56,7 @@ impl Tree {
                     let (node, attr) = self.child(dir, name)?;
                     let (node, attr) = self.use_existing(caller, &node, &attr, how, effects)?;
                     let entry = Entry { handle: node.handle, attr };
-                    effects.targets.push((node, FlushWhat::Everything));
+                    effects.targets.push((node.now_for(), FlushWhat::Everything));
                     Ok(entry)
                 }
                 Err(error) => Err(error),
@@ -118,18 +117,18 @@ impl Tree {
     fn use_existing(
         &self,
         caller: &Caller<'_>,
-        node: &Arc<Node>,
+        node: &NodePin,
         attr: &Attr,
         how: &CreateHow,
         effects: &mut Effects<'_>,
-    ) -> Result<(Arc<Node>, Attr), FsError> {
+    ) -> Result<(NodePin, Attr), FsError> {
         if attr.kind != FileKind::Regular {
             return Err(FsError::Exists);
         }
         match how {
             CreateHow::Guarded(_) => Err(FsError::Exists),
             CreateHow::Unchecked(set) => {
-                let Some(size) = set.size else { return Ok((Arc::clone(node), *attr)) };
+                let Some(size) = set.size else { return Ok((node.clone(), *attr)) };
                 let set = SetAttr { size: Some(size), ..SetAttr::default() };
                 let object = node.key();
                 let mut gap = None;
@@ -145,13 +144,13 @@ impl Tree {
                 effects.change.action = Action::Attributes { object, size: Some(size), gap };
                 let attr = changed.wcc.after.ok_or(FsError::Stale)?;
                 effects.tell(object, Some(attr));
-                Ok((Arc::clone(node), attr))
+                Ok((node.clone(), attr))
             }
             CreateHow::Exclusive { verifier, .. } => {
                 let [atime, mtime] = verifier_seconds(*verifier);
                 let is_same =
                     attr.atime.seconds == atime && attr.mtime.seconds == mtime && attr.size == 0;
-                if is_same { Ok((Arc::clone(node), *attr)) } else { Err(FsError::Exists) }
+                if is_same { Ok((node.clone(), *attr)) } else { Err(FsError::Exists) }
             }
         }
     }

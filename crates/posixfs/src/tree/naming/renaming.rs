@@ -1,7 +1,5 @@
 //! RENAME: one object gets another name, and another may lose it.
 
-use std::sync::Arc;
-
 use steadfast_recovery::{Action, Unlinked};
 use steadfast_vfs::permission::EXECUTE;
 use steadfast_vfs::{
@@ -15,7 +13,7 @@ use crate::error::from_errno;
 use crate::kinds::VolumeKind;
 use crate::logging::{self, Effects, place};
 use crate::marks;
-use crate::node::Node;
+use crate::node::{Node, NodePin};
 use crate::tree::Tree;
 
 impl Tree {
@@ -48,11 +46,11 @@ impl Tree {
         };
         // Two directories are locked in the order of their locks' addresses, one only once.
         let (mut first, mut second) = (&from.order, &to.order);
-        if Arc::as_ptr(first) > Arc::as_ptr(second) {
+        if first.address() > second.address() {
             std::mem::swap(&mut first, &mut second);
         }
         let _first = first.lock();
-        let _second = (!Arc::ptr_eq(first, second)).then(|| second.lock());
+        let _second = (first.address() != second.address()).then(|| second.lock());
         let (from_before, to_before) = match (from.attr(), to.attr()) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(error), _) | (_, Err(error)) => return failed(error),
@@ -74,9 +72,11 @@ impl Tree {
         effects.tell(from.key(), renamed.from.after);
         effects.tell(to.key(), renamed.to.after);
         // The new name first: a crash between the two leaves two names rather than none.
-        effects.targets.insert(0, (Arc::clone(&to), FlushWhat::Everything));
-        if !Arc::ptr_eq(&from, &to) && !to.volume.has_one_journal {
-            effects.targets.insert(1, (Arc::clone(&from), FlushWhat::Everything));
+        if effects.is_flushed() {
+            effects.targets.insert(0, (to.pin(), FlushWhat::Everything));
+            if !from.is_same(&to) && !to.volume.has_one_journal {
+                effects.targets.insert(1, (from.pin(), FlushWhat::Everything));
+            }
         }
         effects.promise(&to.volume, renamed)
     }
@@ -84,8 +84,8 @@ impl Tree {
     fn rename_locked<'n>(
         &self,
         caller: &Caller<'_>,
-        (from, from_attr, from_name): (&Arc<Node>, &Attr, &'n [u8]),
-        (to, to_attr, to_name): (&Arc<Node>, &Attr, &'n [u8]),
+        (from, from_attr, from_name): (&NodePin, &Attr, &'n [u8]),
+        (to, to_attr, to_name): (&NodePin, &Attr, &'n [u8]),
         effects: &mut Effects<'n>,
     ) -> Result<(), FsError> {
         if from_attr.kind != FileKind::Directory || to_attr.kind != FileKind::Directory {
@@ -94,7 +94,7 @@ impl Tree {
         from.require(from_attr, caller.cred, EXECUTE)?;
         to.require(to_attr, caller.cred, EXECUTE)?;
         marks::require_neither((from, from_name), (to, to_name))?;
-        let is_same_name = Arc::ptr_eq(from, to) && from_name == to_name;
+        let is_same_name = from.is_same(to) && from_name == to_name;
         let needs_keys = effects.needs_keys(&to.volume, caller);
         let victim = match self.victim(to, to_name, needs_keys) {
             // Renamed to what it is called already, nothing goes.
@@ -156,9 +156,9 @@ impl Tree {
         }
         if let Some(moved) = &moved
             && !to.volume.has_one_journal
-            && !effects.targets.iter().any(|(target, _)| Arc::ptr_eq(target, moved))
+            && !effects.targets.iter().any(|(target, _)| target.is_same(moved))
         {
-            also_flush(to, Arc::clone(moved), &mut effects.targets);
+            also_flush(to, moved, &mut effects.targets);
         }
         Ok(())
     }
