@@ -91,6 +91,7 @@ impl Default for Server {
             instance: 1,
             nfs2: true,
             delegations: steadfast_engine::Delegations::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: true,
             handle_key: [3; 16],
             write_verifier: 1,

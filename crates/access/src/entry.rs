@@ -131,9 +131,13 @@ impl Entry {
         let age_ms = now_ms.saturating_sub(told.at_ms);
         if age_ms <= told.ttl_ms {
             Standing::Fresh(&told.fact)
-        } else if told.fact == Fact::Absent && self.failures == 0 && self.is_asked(is_patient) {
-            // Who was not there a minute ago may be new: unless the service is dead, it is worth
-            // the time of one question to ask first.
+        } else if matches!(told.fact, Fact::Absent | Fact::Number(_))
+            && self.failures == 0
+            && self.is_asked(is_patient)
+        {
+            // Who was not there a minute ago may be new, and whoever has a file given to him must be
+            // the right one: unless the service is dead, it is worth the time of one question to ask
+            // first.
             Standing::NotYet
         } else {
             Standing::Stale(&told.fact)

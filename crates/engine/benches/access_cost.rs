@@ -66,6 +66,7 @@ fn main() {
             instance: 1,
             nfs2: false,
             delegations: steadfast_engine::Delegations::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: false,
             handle_key: [1; 16],
             write_verifier: 1,

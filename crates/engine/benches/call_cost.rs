@@ -87,6 +87,7 @@ fn engine() -> Engine {
         instance: 1,
         nfs2: false,
         delegations: steadfast_engine::Delegations::None,
+        idmapping: steadfast_engine::IdMapping::default(),
         nfs4: true,
         handle_key: [1; 16],
         write_verifier: 1,

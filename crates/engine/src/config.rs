@@ -1,5 +1,7 @@
 //! What an engine is made of.
 
+use steadfast_shares::HostName;
+
 use crate::delegations::Delegations;
 use crate::rpcbind::transports::Transports;
 
@@ -30,4 +32,16 @@ pub struct EngineConfig {
     pub nfs4: bool,
     /// Which delegations are granted.
     pub delegations: Delegations,
+    /// How owners have names in NFSv4.
+    pub idmapping: IdMapping,
+}
+
+/// How users and groups have names in NFSv4 (RFC 8881 §5.9). Without more said, names are of no domain, and
+/// numbers are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdMapping {
+    /// The domain behind the `@` whose users and groups are this host's.
+    pub domain: Option<HostName>,
+    /// Whether owners are told by name.
+    pub tells_names: bool,
 }

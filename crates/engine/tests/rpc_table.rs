@@ -356,6 +356,7 @@ fn rpcbind(transports: Transports) -> Engine {
         instance: 1,
         nfs2: false,
         delegations: steadfast_engine::Delegations::None,
+        idmapping: steadfast_engine::IdMapping::default(),
         nfs4: false,
         handle_key: [9; 16],
         write_verifier: 77,

@@ -289,6 +289,7 @@ impl Server {
             nfs2: false,
             nfs4: true,
             delegations: Delegations::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             handle_key: HANDLE_KEY,
             write_verifier: self.starts,
             transfer_bytes_max: 1 << 20,

@@ -25,6 +25,7 @@ pub(crate) fn engine() -> Engine {
         instance: 1,
         nfs2: true,
         delegations: steadfast_engine::Delegations::None,
+        idmapping: steadfast_engine::IdMapping::default(),
         nfs4: false,
         handle_key: [3; 16],
         write_verifier: 1,

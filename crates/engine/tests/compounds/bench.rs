@@ -124,6 +124,7 @@ impl Bench {
             instance: 5,
             nfs2: false,
             delegations: steadfast_engine::Delegations::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,

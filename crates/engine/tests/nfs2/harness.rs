@@ -114,6 +114,7 @@ impl Bench {
             instance: 1,
             nfs2: true,
             delegations: steadfast_engine::Delegations::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: false,
             handle_key: [9; 16],
             write_verifier: 77,

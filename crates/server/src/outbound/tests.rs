@@ -157,6 +157,7 @@ impl Server {
             instance: 1,
             nfs2: false,
             delegations: steadfast_engine::Delegations::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: false,
             handle_key: [3; 16],
             write_verifier: 1,
