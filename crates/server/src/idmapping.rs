@@ -35,16 +35,15 @@ pub(crate) fn of(settings: &ServerSettings) -> IdMapping {
 
 /// The domain, and what says so.
 fn domain_of_host() -> (Option<HostName>, &'static str) {
-    if let Some(text) = text_of(Path::new(IDMAPD_CONF))
-        && let Some(domain) = of_idmapd(&text)
-    {
-        match HostName::new(&domain) {
-            Some(domain) => return (Some(domain), IDMAPD_CONF),
-            None => tracing::warn!(
-                "Domain = {domain:?} in {IDMAPD_CONF} is no domain and not used: correct it, or set \
-                 nfs4_domain in [server]"
-            ),
+    let said = text_of(Path::new(IDMAPD_CONF)).as_deref().and_then(of_idmapd);
+    if let Some(said) = said {
+        if let Some(domain) = HostName::new(&said) {
+            return (Some(domain), IDMAPD_CONF);
         }
+        tracing::warn!(
+            "Domain = {said:?} in {IDMAPD_CONF} is no domain and not used: correct it, or set nfs4_domain in \
+             [server]"
+        );
     }
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let text = |path| text_of(Path::new(path)).unwrap_or_default();
@@ -116,7 +115,7 @@ fn of_host(host: &str, hosts: &str, resolv_conf: &str) -> Option<HostName> {
     };
     domain_in(host)
         .or_else(|| hosts.lines().find_map(in_hosts))
-        .or_else(|| resolv_conf.lines().filter_map(in_resolv_conf).last())
+        .or_else(|| resolv_conf.lines().rev().find_map(in_resolv_conf))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Unit and property tests of access control lists.
 
 use proptest::prelude::*;
+use steadfast_shares::AccountKind;
 use steadfast_vfs::{Acl, AclEntry, AclTag, Attr, Cred, DeviceNumber, FileKind, Time, permission};
 use steadfast_wire::nfs4::{Ace4, NfsStat4};
 use steadfast_xdr::{Encode, Reader, Writer};
@@ -14,7 +15,7 @@ const GROUP: u32 = 10;
 const USERS: [u32; 4] = [OWNER, 2, 3, 4];
 const GROUPS: [u32; 3] = [GROUP, 11, 12];
 
-fn number(text: &[u8], _: bool) -> Result<u32, NfsStat4> {
+fn number(text: &[u8], _: AccountKind) -> Result<u32, NfsStat4> {
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(NfsStat4::BadOwner)
 }
 
