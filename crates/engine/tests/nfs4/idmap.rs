@@ -416,7 +416,8 @@ fn who_may_not_use_the_share_has_nobody_looked_up() {
     .on_connection(2);
     let other = Client::new(&server, b"d", elsewhere);
     let handle = other.handle(&[b"b"]);
-    chown(&client, &handle, "jane@example.com", "50").fails_setting(NfsStat4::Access);
+    let reply = chown(&client, &handle, "jane@example.com", "50");
+    reply.fails(Op4::PutFh, NfsStat4::Access);
     // In the pseudo file system nothing is set.
     let root = client.handle(&[]);
     chown(&client, &root, "jane@example.com", "50").fails_setting(NfsStat4::RoFs);
