@@ -340,7 +340,9 @@ impl NameBook {
                     entry.is_wanted() || now_ms < entry.due_ms.saturating_add(UNWATCHED_MS)
                 }
                 Standing::Stale(fact) => *fact != Fact::Absent || entry.is_wanted(),
-                Standing::NotYet | Standing::Unreachable => entry.is_wanted(),
+                Standing::NotYet | Standing::Unreachable => {
+                    entry.is_wanted() || entry.is_fallback(now_ms, &self.bounds)
+                }
             };
             if is_useful {
                 let is_of_owners = subject.kind().is_of_owners();

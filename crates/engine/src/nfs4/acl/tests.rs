@@ -171,8 +171,8 @@ fn told_entries(acl: &Acl) -> Vec<(u32, u32, Who)> {
             OWNER_WHO => Who::Owner,
             GROUP_WHO => Who::Group,
             EVERYONE_WHO => Who::Everyone,
-            who if is_group => Who::NamedGroup(number(who, true).unwrap()),
-            who => Who::User(number(who, false).unwrap()),
+            who if is_group => Who::NamedGroup(number(who, AccountKind::Group).unwrap()),
+            who => Who::User(number(who, AccountKind::User).unwrap()),
         };
         told.push((ace.kind, ace.access_mask, who));
     }
