@@ -92,6 +92,7 @@ impl Default for Server {
             nfs2: true,
             delegations: steadfast_engine::Delegations::None,
             local_guard: steadfast_engine::LocalGuard::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: true,
             handle_key: [3; 16],
             write_verifier: 1,

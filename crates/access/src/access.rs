@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
-use steadfast_shares::{Authority, Decision, Groups, Question, RuleSet};
+use steadfast_shares::{
+    AccountKind, AccountName, Authority, Decision, Groups, NameOf, NumberOf, Question, RuleSet,
+};
 use steadfast_sys::durable_file;
 
 use crate::book::{Asking, BOOK_BYTES_MAX, Kept, Listener, LookUp, NameBook, NameStatistics};
@@ -272,6 +274,14 @@ impl Authority for Access {
 
     fn groups(&self, uid: u32) -> Groups {
         self.book.at_present().groups(uid)
+    }
+
+    fn number_of(&self, kind: AccountKind, name: &AccountName) -> NumberOf {
+        self.book.at_present().number_of(kind, name)
+    }
+
+    fn name_of(&self, kind: AccountKind, number: u32) -> NameOf {
+        self.book.at_present().name_of(kind, number)
     }
 }
 

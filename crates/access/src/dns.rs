@@ -160,7 +160,9 @@ async fn ask(resolver: &TokioResolver, subject: &Subject) -> Outcome {
     match subject {
         Subject::Host(host) => addresses(resolver, host).await,
         Subject::Client(client) => names(resolver, *client).await,
-        Subject::Netgroup(_) | Subject::User(_) => Outcome::Failed(Failure::NotAsked),
+        Subject::Netgroup(_) | Subject::User(_) | Subject::NumberOf(..) | Subject::NameOf(..) => {
+            Outcome::Failed(Failure::NotAsked)
+        }
     }
 }
 

@@ -120,6 +120,11 @@ impl Entry {
         (age_ms <= told.ttl_ms.max(bounds.stale_max_ms)).then_some(told)
     }
 
+    /// Whether it is a number that counts should the name service fail: until then nobody waits for it.
+    pub(crate) fn is_fallback(&self, now_ms: u64, bounds: &Bounds) -> bool {
+        self.usable(now_ms, bounds).is_some_and(|told| matches!(told.fact, Fact::Number(_)))
+    }
+
     /// What is known now. `is_alive`: the name service has answered something just now.
     pub(crate) fn standing(&self, now_ms: u64, is_alive: bool, bounds: &Bounds) -> Standing<'_> {
         let is_patient = now_ms < self.wanted_ms.saturating_add(bounds.patience_ms);
@@ -131,9 +136,13 @@ impl Entry {
         let age_ms = now_ms.saturating_sub(told.at_ms);
         if age_ms <= told.ttl_ms {
             Standing::Fresh(&told.fact)
-        } else if told.fact == Fact::Absent && self.failures == 0 && self.is_asked(is_patient) {
-            // Who was not there a minute ago may be new: unless the service is dead, it is worth
-            // the time of one question to ask first.
+        } else if matches!(told.fact, Fact::Absent | Fact::Number(_))
+            && self.failures == 0
+            && self.is_asked(is_patient)
+        {
+            // Who was not there a minute ago may be new, and whoever has a file given to him must be
+            // the right one: unless the service is dead, it is worth the time of one question to ask
+            // first.
             Standing::NotYet
         } else {
             Standing::Stale(&told.fact)

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hashbrown::Equivalent;
-use steadfast_shares::{HostName, NetgroupName};
+use steadfast_shares::{AccountKind, AccountName, HostName, NetgroupName};
 
 /// What a name service is asked about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +20,10 @@ pub enum Subject {
     Netgroup(NetgroupName),
     /// Which groups a user is in, by his number.
     User(u32),
+    /// Which number the user or group of a name has.
+    NumberOf(AccountKind, AccountName),
+    /// Which name the user or group of a number has.
+    NameOf(AccountKind, u32),
 }
 
 /// A [`Subject`] of somebody else's.
@@ -29,6 +33,8 @@ pub(crate) enum Asked<'a> {
     Client(IpAddr),
     Netgroup(&'a NetgroupName),
     User(u32),
+    NumberOf(AccountKind, &'a AccountName),
+    NameOf(AccountKind, u32),
 }
 
 /// The kinds of [`Subject`], each with a queue of its own.
@@ -42,11 +48,16 @@ pub enum Kind {
     Netgroup,
     /// [`Subject::User`]
     User,
+    /// [`Subject::NumberOf`]
+    NumberOf,
+    /// [`Subject::NameOf`]
+    NameOf,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Host, Self::Client, Self::Netgroup, Self::User];
+    pub const ALL: [Self; 6] =
+        [Self::Host, Self::Client, Self::Netgroup, Self::User, Self::NumberOf, Self::NameOf];
     /// How many there are.
     pub(crate) const COUNT: usize = Self::ALL.len();
 
@@ -54,17 +65,18 @@ impl Kind {
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
+
+    /// Whether it is of owners: no decision about access is made by what is known of them, and nothing of it is
+    /// kept across restarts.
+    pub(crate) const fn is_of_owners(self) -> bool {
+        matches!(self, Self::NumberOf | Self::NameOf)
+    }
 }
 
 impl Subject {
     /// Its kind.
     pub const fn kind(&self) -> Kind {
-        match self {
-            Self::Host(_) => Kind::Host,
-            Self::Client(_) => Kind::Client,
-            Self::Netgroup(_) => Kind::Netgroup,
-            Self::User(_) => Kind::User,
-        }
+        self.asked().kind()
     }
 
     pub(crate) const fn asked(&self) -> Asked<'_> {
@@ -73,6 +85,8 @@ impl Subject {
             Self::Client(client) => Asked::Client(*client),
             Self::Netgroup(netgroup) => Asked::Netgroup(netgroup),
             Self::User(uid) => Asked::User(*uid),
+            Self::NumberOf(kind, name) => Asked::NumberOf(*kind, name),
+            Self::NameOf(kind, number) => Asked::NameOf(*kind, *number),
         }
     }
 }
@@ -91,17 +105,33 @@ impl fmt::Display for Subject {
             Self::Client(client) => write!(f, "{client}"),
             Self::Netgroup(netgroup) => write!(f, "{netgroup}"),
             Self::User(uid) => write!(f, "user {uid}"),
+            Self::NumberOf(kind, name) => write!(f, "number of {kind} {name}"),
+            Self::NameOf(kind, number) => write!(f, "name of {kind} {number}"),
         }
     }
 }
 
 impl Asked<'_> {
+    /// Its kind.
+    pub(crate) const fn kind(self) -> Kind {
+        match self {
+            Self::Host(_) => Kind::Host,
+            Self::Client(_) => Kind::Client,
+            Self::Netgroup(_) => Kind::Netgroup,
+            Self::User(_) => Kind::User,
+            Self::NumberOf(..) => Kind::NumberOf,
+            Self::NameOf(..) => Kind::NameOf,
+        }
+    }
+
     pub(crate) fn to_subject(self) -> Subject {
         match self {
             Self::Host(host) => Subject::Host(host.clone()),
             Self::Client(client) => Subject::Client(client),
             Self::Netgroup(netgroup) => Subject::Netgroup(netgroup.clone()),
             Self::User(uid) => Subject::User(uid),
+            Self::NumberOf(kind, name) => Subject::NumberOf(kind, name.clone()),
+            Self::NameOf(kind, number) => Subject::NameOf(kind, number),
         }
     }
 }
@@ -169,7 +199,7 @@ impl Members {
 /// What is known about a [`Subject`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// There is no such host, netgroup or user, or the address has no name.
+    /// There is no such host, netgroup, user or group, or the address or number has no name.
     Absent,
     /// A host's, in order.
     Addresses(Vec<IpAddr>),
@@ -179,6 +209,10 @@ pub enum Fact {
     Members(Arc<Members>),
     /// A user's, his own group among them.
     Groups(Arc<[u32]>),
+    /// Of the user or group of a name.
+    Number(u32),
+    /// Of the user or group of a number.
+    Name(AccountName),
 }
 
 impl Fact {
@@ -209,7 +243,9 @@ impl Fact {
             Self::Groups(groups) if groups.len() > GROUPS_MAX => {
                 Self::Groups(groups.iter().copied().take(GROUPS_MAX).collect())
             }
-            Self::Absent | Self::Groups(_) => self,
+            // -1 is nobody to the kernel.
+            Self::Number(u32::MAX) => Self::Absent,
+            Self::Absent | Self::Groups(_) | Self::Number(_) | Self::Name(_) => self,
         }
     }
 
@@ -222,6 +258,8 @@ impl Fact {
                 | (Self::Names(_), Kind::Client)
                 | (Self::Members(_), Kind::Netgroup)
                 | (Self::Groups(_), Kind::User)
+                | (Self::Number(_), Kind::NumberOf)
+                | (Self::Name(_), Kind::NameOf)
         )
     }
 }

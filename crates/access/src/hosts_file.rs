@@ -43,7 +43,10 @@ impl HostsFile {
         match subject {
             Subject::Host(host) => self.hosts.get(host).map(|all| Fact::Addresses(all.clone())),
             Subject::Client(client) => self.clients.get(client).map(|all| Fact::Names(all.clone())),
-            Subject::Netgroup(_) | Subject::User(_) => None,
+            Subject::Netgroup(_)
+            | Subject::User(_)
+            | Subject::NumberOf(..)
+            | Subject::NameOf(..) => None,
         }
     }
 

@@ -6,6 +6,8 @@
 //! process of its own ([`helper`]). [`Access`] decides what clients may do
 //! ([`steadfast_shares::Authority`]), remembers its decisions, and keeps all of it going.
 //!
+//! It knows, too, which number the owner of a file has whom a client names, and the other way round.
+//!
 //! Nobody who asks ever waits for a name service, and an answer that was once there is used until
 //! there is a newer one: a name server that is dead is noticed by new clients only.
 #![forbid(unsafe_code)]

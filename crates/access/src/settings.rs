@@ -13,7 +13,7 @@ pub struct Bounds {
     pub ttl_min_ms: u64,
     /// Longest life of an answer.
     pub ttl_max_ms: u64,
-    /// Life of an answer for which the name service names none: netgroups, users.
+    /// Life of an answer for which the name service names none: netgroups, users, owners.
     pub ttl_default_ms: u64,
     /// Longest life of the answer that there is none.
     pub negative_ms: u64,
@@ -23,7 +23,7 @@ pub struct Bounds {
     pub patience_ms: u64,
     /// First and longest time between a failure and the next try.
     pub retry_ms: (u64, u64),
-    /// Most decisions remembered, and most names that no rule has.
+    /// Most decisions remembered, most names that no rule has, and most names and numbers of owners.
     pub entries_max: usize,
 }
 
@@ -51,7 +51,7 @@ impl Bounds {
                 (u64::from(ttl_s) * 1000).min(self.ttl_max_ms).max(self.ttl_min_ms)
             }
             (Kind::Host | Kind::Client, None) => self.ttl_min_ms,
-            (Kind::Netgroup | Kind::User, _) => self.ttl_default_ms,
+            (Kind::Netgroup | Kind::User | Kind::NumberOf | Kind::NameOf, _) => self.ttl_default_ms,
         }
     }
 

@@ -14,7 +14,8 @@ use crate::service::{NameService, Outcome, Reply};
 use crate::settings::AccessSettings;
 use crate::watched::Watched;
 
-/// Hosts file and name servers; netgroup file and the system's switch; users by the switch.
+/// Hosts file and name servers; netgroup file and the system's switch; users, and names and numbers of owners,
+/// by the switch.
 pub struct SystemNames {
     hosts: Mutex<Watched<HostsFile>>,
     netgroups: Mutex<Watched<NetgroupFile>>,
@@ -26,6 +27,9 @@ pub struct SystemNames {
 struct Helpers {
     netgroups: Helper,
     users: Helper,
+    /// Clients choose the names: they hold up neither the groups of users nor what is told.
+    numbers: Helper,
+    names: Helper,
 }
 
 impl SystemNames {
@@ -38,6 +42,8 @@ impl SystemNames {
             Some(command) => Some(Helpers {
                 netgroups: Helper::start("netgroups", command.clone(), PATIENCE)?,
                 users: Helper::start("users", command.clone(), PATIENCE)?,
+                numbers: Helper::start("owner-numbers", command.clone(), PATIENCE)?,
+                names: Helper::start("owner-names", command.clone(), PATIENCE)?,
             }),
             None => None,
         };
@@ -103,6 +109,19 @@ impl NameService for SystemNames {
                     helpers.users.ask(Job::User { uid: *uid, reply });
                 }
             }
+            // Where there is no name service, names are nobody's.
+            Subject::NumberOf(kind, name) => match &self.helpers {
+                Some(helpers) => {
+                    helpers.numbers.ask(Job::NumberOf { kind: *kind, name: name.clone(), reply });
+                }
+                None => reply.send(Outcome::Absent { ttl_s: None, source: Source::System }),
+            },
+            Subject::NameOf(kind, number) => match &self.helpers {
+                Some(helpers) => {
+                    helpers.names.ask(Job::NameOf { kind: *kind, number: *number, reply });
+                }
+                None => reply.send(Outcome::Absent { ttl_s: None, source: Source::System }),
+            },
         }
     }
 

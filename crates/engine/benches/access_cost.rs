@@ -67,6 +67,7 @@ fn main() {
             nfs2: false,
             delegations: steadfast_engine::Delegations::None,
             local_guard: steadfast_engine::LocalGuard::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: false,
             handle_key: [1; 16],
             write_verifier: 1,

@@ -1,5 +1,7 @@
 //! What an engine is made of.
 
+use steadfast_shares::HostName;
+
 use crate::delegations::Delegations;
 use crate::local_guards::LocalGuard;
 use crate::rpcbind::transports::Transports;
@@ -33,4 +35,16 @@ pub struct EngineConfig {
     pub delegations: Delegations,
     /// Whether only files are delegated that are guarded from local processes.
     pub local_guard: LocalGuard,
+    /// How owners have names in NFSv4.
+    pub idmapping: IdMapping,
+}
+
+/// How users and groups have names in NFSv4 (RFC 8881 §5.9). Without more said, names are of no domain, and
+/// numbers are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdMapping {
+    /// The domain behind the `@` whose users and groups are this host's.
+    pub domain: Option<HostName>,
+    /// Whether owners are told by name.
+    pub tells_names: bool,
 }

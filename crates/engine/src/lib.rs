@@ -77,7 +77,7 @@ pub use call_mark::call_of_mark;
 pub use callback::CallbackSender;
 pub use complaint::{Complaint, HangUp, LockRefusal, MountRefusal};
 pub use compound_operation::{CompoundOperation, CompoundOperations};
-pub use config::EngineConfig;
+pub use config::{EngineConfig, IdMapping};
 pub use delegations::Delegations;
 pub use export::{Export, ExportTable};
 pub use host::{CallHost, Room, Stage, StorageId};

@@ -357,6 +357,7 @@ fn rpcbind(transports: Transports) -> Engine {
         nfs2: false,
         delegations: steadfast_engine::Delegations::None,
         local_guard: steadfast_engine::LocalGuard::None,
+        idmapping: steadfast_engine::IdMapping::default(),
         nfs4: false,
         handle_key: [9; 16],
         write_verifier: 77,

@@ -11,14 +11,19 @@ pub(crate) struct Budget {
     max: usize,
     /// Descriptors that are kept for locks of clients.
     locked: AtomicUsize,
+    /// Objects that are kept open since they are guarded.
+    guarded: AtomicUsize,
 }
 
 /// Of the descriptors one in so many may be kept for locks: nothing closes those.
 const LOCKED_SHARE: usize = 4;
+/// Likewise for guards, which never take the room of locks: each may keep two descriptors.
+const GUARDED_SHARE: usize = 8;
 
 impl Budget {
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { open: AtomicUsize::new(0), max, locked: AtomicUsize::new(0) })
+        let (open, locked, guarded) = Default::default();
+        Arc::new(Self { open, max, locked, guarded })
     }
 
     pub(crate) fn is_exceeded(&self) -> bool {
@@ -30,6 +35,13 @@ impl Budget {
         let room = RoomToLock(Arc::clone(self));
         let before = self.locked.fetch_add(1, Ordering::Relaxed);
         (before < self.max / LOCKED_SHARE).then_some(room)
+    }
+
+    /// Room for an object that is guarded; `None` if they are too many.
+    pub(crate) fn room_to_guard(self: &Arc<Self>) -> Option<RoomToGuard> {
+        let room = RoomToGuard(Arc::clone(self));
+        let before = self.guarded.fetch_add(1, Ordering::Relaxed);
+        (before < self.max / GUARDED_SHARE).then_some(room)
     }
 
     pub(crate) fn open(&self) -> usize {
@@ -44,6 +56,16 @@ pub(crate) struct RoomToLock(Arc<Budget>);
 impl Drop for RoomToLock {
     fn drop(&mut self) {
         self.0.locked.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts as long as it lives.
+#[derive(Debug)]
+pub(crate) struct RoomToGuard(Arc<Budget>);
+
+impl Drop for RoomToGuard {
+    fn drop(&mut self) {
+        self.0.guarded.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

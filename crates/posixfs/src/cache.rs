@@ -257,6 +257,7 @@ impl Cache {
                 stays
             });
             for node in &gone {
+                node.end_guard();
                 if node.is_dirty() {
                     node.mount.let_dirty_go();
                 }

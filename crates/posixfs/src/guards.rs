@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use steadfast_sys::identity;
 use steadfast_sys::lease::{self, Told, Watch, Watcher};
 use steadfast_vfs::{FsError, GuardKind, GuardListener, StorageHandle};
 
@@ -89,10 +90,16 @@ impl Guarded {
     /// Its owner does not want it any more: nobody is told from here on, and the lease is given up.
     pub(crate) fn give_up(&self, table: &GuardTable) {
         self.is_told.store(true, Ordering::SeqCst);
-        table.lock().remove(&self.file.as_fd().as_raw_fd());
-        if !self.has_ended.swap(true, Ordering::SeqCst) {
-            lease::give_up(&*self.file);
+        {
+            // The descriptor may have another guard by now, if this one had ended.
+            let mut table = table.lock();
+            let descriptor = self.file.as_fd().as_raw_fd();
+            let is_own = |weak: &Weak<Self>| std::ptr::eq(weak.as_ptr(), self);
+            if table.get(&descriptor).is_some_and(is_own) {
+                table.remove(&descriptor);
+            }
         }
+        self.end_lease();
     }
 
     pub(crate) fn kind(&self) -> GuardKind {
@@ -124,10 +131,19 @@ impl Guarded {
 
     /// The server itself is about to do what the guard forbids.
     pub(crate) fn end(&self) {
-        if !self.has_ended.swap(true, Ordering::SeqCst) {
-            lease::give_up(&*self.file);
+        if self.end_lease() {
             self.tell();
         }
+    }
+
+    /// Gives the lease up; whether it had not been given up before. Without the power to have any lease
+    /// (`CAP_LEASE`), only the file's owner may: so the thread acts as the server.
+    fn end_lease(&self) -> bool {
+        let is_first = !self.has_ended.swap(true, Ordering::SeqCst);
+        if is_first && identity::as_server(|| lease::give_up(&*self.file)).is_err() {
+            lease::give_up(&*self.file);
+        }
+        is_first
     }
 }
 

@@ -348,6 +348,14 @@ impl Node {
         self.guard.lock().upgrade().filter(|guard| !guard.has_ended())
     }
 
+    /// Its guard ends, if it has one, and who had it is told: the node is found by nobody any more, and would not know of
+    /// who opens the file otherwise.
+    pub(crate) fn end_guard(&self) {
+        if let Some(guard) = self.guard() {
+            guard.end();
+        }
+    }
+
     /// Its guard is gone.
     pub(crate) fn unguard(&self, guarded: &Arc<Guarded>) {
         let _turn = self.guarding.lock();

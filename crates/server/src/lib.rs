@@ -21,6 +21,7 @@ mod descriptors;
 mod discarded;
 mod error;
 mod exports;
+mod idmapping;
 pub mod intent_log;
 mod journaling_clients;
 mod listening;

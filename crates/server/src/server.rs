@@ -18,6 +18,7 @@ use crate::control::{self, AskedAbout};
 use crate::descriptors;
 use crate::error::{StartError, Tried};
 use crate::exports::Exports;
+use crate::idmapping;
 use crate::intent_log::{self, OpenedLog};
 use crate::journaling_clients::{JournalingClients, Recorded};
 use crate::listening::Addresses;
@@ -432,6 +433,7 @@ fn engine(
             nfs4: asked_for(settings).nfs4,
             delegations: delegations(settings),
             local_guard: local_guard(settings),
+            idmapping: idmapping::of(settings),
             handle_key: state.handle_key,
             write_verifier: log.write_verifier,
             transfer_bytes_max: transfer_bytes(settings),

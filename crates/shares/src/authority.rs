@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::names::NoNames;
+use crate::names::{AccountKind, AccountName, NoNames};
 use crate::rules::{Decision, Question, RuleSet};
 
 /// A user's groups as this host knows them.
@@ -13,6 +13,28 @@ pub enum Groups {
     /// This host does not know the user: those that the client says count.
     NoUser,
     /// They are being looked up: ask again soon.
+    NotYet,
+}
+
+/// The number of a user or group of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberOf {
+    /// This.
+    Is(u32),
+    /// This host knows nobody of that name.
+    Nobody,
+    /// It is being looked up, or the name service does not answer: ask again soon.
+    NotYet,
+}
+
+/// The name of a user or group of a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameOf {
+    /// This.
+    Is(AccountName),
+    /// This host knows none, or the name service does not answer: the number has to do.
+    None,
+    /// It is being looked up: ask again soon.
     NotYet,
 }
 
@@ -28,6 +50,16 @@ pub trait Authority: Send + Sync {
 
     /// The groups of a user.
     fn groups(&self, uid: u32) -> Groups;
+
+    /// The number of a user or group. Without a name service names are nobody's.
+    fn number_of(&self, _kind: AccountKind, _name: &AccountName) -> NumberOf {
+        NumberOf::Nobody
+    }
+
+    /// The name of a user or group.
+    fn name_of(&self, _kind: AccountKind, _number: u32) -> NameOf {
+        NameOf::None
+    }
 }
 
 /// Decides by rules alone: no name is ever known.

@@ -20,12 +20,14 @@ mod share;
 mod suggestion;
 mod words;
 
-pub use authority::{Authority, Groups, RulesOnly};
+pub use authority::{Authority, Groups, NameOf, NumberOf, RulesOnly};
 pub use clients::{ClientPattern, PatternError, spans_mapped};
 pub use compile::{Compiled, Field, FieldMistake, Inherited, Problem, RuleBook};
 pub use coverage::Coverage;
 pub use id::ShareId;
-pub use names::{DomainPattern, HostName, Known, Names, NetgroupName, NoNames};
+pub use names::{
+    AccountKind, AccountName, DomainPattern, HostName, Known, Names, NetgroupName, NoNames,
+};
 pub use options::{
     Access, ClientLists, NOT_SERVED, OptionError, ShareOptions, names_clients, sec, subject,
 };

@@ -13,6 +13,8 @@ const HOST_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 /// Longest name of a netgroup, in bytes.
 const NETGROUP_BYTES_MAX: usize = 255;
+/// Longest name of a user or group, in bytes (`LOGIN_NAME_MAX`).
+const ACCOUNT_BYTES_MAX: usize = 256;
 
 /// A host's name, in lower case and without the root's dot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -190,6 +192,52 @@ impl fmt::Display for NetgroupName {
     }
 }
 
+/// Users and groups have names and numbers of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AccountKind {
+    /// Of a user.
+    User,
+    /// Of a group.
+    Group,
+}
+
+impl fmt::Display for AccountKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::User => "user",
+            Self::Group => "group",
+        })
+    }
+}
+
+/// The name of a user or group, as the host knows it. Upper and lower case differ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AccountName(Arc<str>);
+
+impl AccountName {
+    /// `None` for what no user or group can be called. Digits alone are a number, which is never looked
+    /// up; a sign in front of a name has a meaning of its own in passwd(5).
+    pub fn new(text: &str) -> Option<Self> {
+        let is_name = !text.is_empty()
+            && text.len() <= ACCOUNT_BYTES_MAX
+            && !text.starts_with(['-', '+', ' '])
+            && !text.chars().any(|c| c.is_control() || matches!(c, ':' | '/'))
+            && !text.bytes().all(|b| b.is_ascii_digit());
+        is_name.then(|| Self(text.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AccountName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// What is known about a client and a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
@@ -254,6 +302,19 @@ mod tests {
             assert!(HostName::new(text).is_none(), "{text}");
         }
         assert_eq!(host("Client.Example.").as_str(), "client.example");
+    }
+
+    #[test]
+    fn names_of_accounts_are_told_from_what_is_none() {
+        for text in
+            ["root", "Jane.Doe", "EXAMPLE\\domain users", "jane@ad.example", "7up", "_x", "ü"]
+        {
+            assert_eq!(AccountName::new(text).expect(text).as_str(), text);
+        }
+        let long = "a".repeat(257);
+        for text in ["", "0", "01", "-1", "+1", "+@g", " a", "a:b", "a/b", "a\0b", "a\n", &long] {
+            assert!(AccountName::new(text).is_none(), "{text:?}");
+        }
     }
 
     #[test]

@@ -291,6 +291,7 @@ impl Server {
             nfs4: true,
             delegations: Delegations::None,
             local_guard: steadfast_engine::LocalGuard::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             handle_key: HANDLE_KEY,
             write_verifier: self.starts,
             transfer_bytes_max: 1 << 20,

@@ -104,6 +104,7 @@ fn engine() -> Engine {
         nfs2: false,
         delegations: steadfast_engine::Delegations::None,
             local_guard: steadfast_engine::LocalGuard::None,
+        idmapping: steadfast_engine::IdMapping::default(),
         nfs4: true,
         handle_key: [3; 16],
         write_verifier: 1,

@@ -95,9 +95,7 @@ impl NameBook {
             }
             self.look_at_files(driver, now_ms);
             self.look_at_timers(driver, now_ms);
-            if now_ms >= driver.sweep_ms
-                || self.loose.load(Ordering::Relaxed) > self.bounds.entries_max / 4 * 5
-            {
+            if now_ms >= driver.sweep_ms || self.loose.most() > self.bounds.entries_max / 4 * 5 {
                 self.sweep(driver, now_ms);
                 driver.sweep_ms = now_ms + SWEEP_MS;
             }
@@ -197,11 +195,10 @@ impl NameBook {
             let change = entry.took(kind, outcome, now_ms, spread, &self.bounds);
             entry.ask_again_if_overtaken(now_ms);
             let after = (entry.told.as_ref().map(|told| told.fact.clone()), entry.failures);
-            if change == Change::Other
-                || (change == Change::First && entry.was_unreachable.swap(false, Ordering::Relaxed))
-            {
-                driver.is_epoch_over = true;
-            }
+            let voids_decisions = change == Change::Other
+                || (change == Change::First
+                    && entry.was_unreachable.swap(false, Ordering::Relaxed));
+            driver.is_epoch_over |= voids_decisions && !kind.is_of_owners();
             driver.has_news |= change != Change::None || (was_awaited && !is_awaited(entry));
             driver.look_later(entry.due_ms, subject.clone());
             Some((before, after, change, took_ms))
@@ -216,10 +213,10 @@ impl NameBook {
             self.counters.took(kind, took_ms);
             self.hasten(driver, kind, now_ms);
         }
-        if after.1 == 0 {
+        if after.1 == 0 && !kind.is_of_owners() {
             self.is_confirmed.store(true, Ordering::Relaxed);
         }
-        if change != Change::None {
+        if change != Change::None && !kind.is_of_owners() {
             self.is_changed.store(true, Ordering::Relaxed);
         }
         match subject {
@@ -304,7 +301,7 @@ impl NameBook {
                     entry.begin(now_ms, false);
                     return true;
                 }
-                driver.is_roll_wanted |= entry.told.is_some();
+                driver.is_roll_wanted |= entry.told.is_some() && !subject.kind().is_of_owners();
                 false
             });
             if is_queued == Some(true) {
@@ -329,7 +326,7 @@ impl NameBook {
     /// Lets names go that no rule has and that are of no use, and the oldest if they are too many.
     fn sweep(&self, driver: &mut Driver, now_ms: u64) {
         let mut useless = Vec::new();
-        let mut loose = Vec::new();
+        let (mut of_rules, mut of_owners) = (Vec::new(), Vec::new());
         self.table.for_each(|subject, slot| {
             let entry = &slot.entry;
             if entry.watchers > 0 || entry.work != Work::Nothing {
@@ -343,28 +340,40 @@ impl NameBook {
                     entry.is_wanted() || now_ms < entry.due_ms.saturating_add(UNWATCHED_MS)
                 }
                 Standing::Stale(fact) => *fact != Fact::Absent || entry.is_wanted(),
-                Standing::NotYet | Standing::Unreachable => entry.is_wanted(),
+                Standing::NotYet | Standing::Unreachable => {
+                    entry.is_wanted() || entry.is_fallback(now_ms, &self.bounds)
+                }
             };
             if is_useful {
+                let is_of_owners = subject.kind().is_of_owners();
+                let loose = if is_of_owners { &mut of_owners } else { &mut of_rules };
                 loose.push((entry.told.as_ref().map_or(0, |told| told.at_ms), subject.clone()));
             } else {
                 useless.push(subject.clone());
             }
         });
-        let excess = loose.len().saturating_sub(self.bounds.entries_max);
-        if excess > 0 {
-            // Some more, so that the next few names do not make it necessary again.
-            let excess = (excess + self.bounds.entries_max / 10).min(loose.len() - 1);
-            loose.select_nth_unstable(excess);
-            useless.extend(loose.drain(..excess).map(|(_, subject)| subject));
-            // Decisions were made by them: what is not known any more is not looked after either.
-            driver.is_roll_wanted = true;
-        }
-        self.loose.store(loose.len(), Ordering::Relaxed);
+        // Decisions were made by them: what is not known any more is not looked after either.
+        driver.is_roll_wanted |= self.let_oldest_go(&mut of_rules, &mut useless);
+        self.let_oldest_go(&mut of_owners, &mut useless);
+        self.loose.of_rules.store(of_rules.len(), Ordering::Relaxed);
+        self.loose.of_owners.store(of_owners.len(), Ordering::Relaxed);
         self.counters.let_go.fetch_add(useless.len() as u64, Ordering::Relaxed);
         for subject in useless {
             self.let_go(driver, &subject);
         }
+    }
+
+    /// Makes the oldest of too many names useless; whether there were too many.
+    fn let_oldest_go(&self, loose: &mut Vec<(u64, Subject)>, useless: &mut Vec<Subject>) -> bool {
+        let excess = loose.len().saturating_sub(self.bounds.entries_max);
+        if excess == 0 {
+            return false;
+        }
+        // Some more, so that the next few names do not make it necessary again.
+        let excess = (excess + self.bounds.entries_max / 10).min(loose.len() - 1);
+        loose.select_nth_unstable(excess);
+        useless.extend(loose.drain(..excess).map(|(_, subject)| subject));
+        true
     }
 
     /// Forgets a name.
@@ -433,7 +442,7 @@ impl NameBook {
             slot.entry.watchers == 0
         });
         if is_last == Some(true) {
-            self.loose.fetch_add(1, Ordering::Relaxed);
+            self.loose.of(subject.kind()).fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -145,7 +145,8 @@ impl Kept {
 }
 
 impl KeptName {
-    fn new(subject: &Subject, told: &Told, now_ms: u64) -> Self {
+    /// `None` for owners: their names are asked for again when somebody has need of them.
+    fn new(subject: &Subject, told: &Told, now_ms: u64) -> Option<Self> {
         let texts = |hosts: &[HostName]| hosts.iter().map(ToString::to_string).collect();
         let of = match (subject, &told.fact) {
             (Subject::Host(host), fact) => Of::Host(
@@ -172,11 +173,12 @@ impl KeptName {
                 *uid,
                 if let Fact::Groups(groups) = fact { Some(groups.to_vec()) } else { None },
             ),
+            (Subject::NumberOf(..) | Subject::NameOf(..), _) => return None,
         };
         // As old as the oldest part of it.
         let at_ms = told.carried.map_or(told.at_ms, |(_, at_ms)| at_ms.min(told.at_ms));
         let age_ms = now_ms.saturating_sub(at_ms);
-        Self { of, age_ms, ttl_ms: told.ttl_ms, source: told.source }
+        Some(Self { of, age_ms, ttl_ms: told.ttl_ms, source: told.source })
     }
 
     /// `None` for a name that cannot be one.
@@ -223,7 +225,7 @@ impl NameBook {
         let mut names = Vec::new();
         self.table.for_each(|subject, slot| {
             if let Some(told) = &slot.entry.told {
-                names.push(KeptName::new(subject, told, now_ms));
+                names.extend(KeptName::new(subject, told, now_ms));
             }
         });
         Kept { saved_s: self.clock.wall_s(), names }
@@ -289,7 +291,7 @@ impl NameBook {
         for (netgroup, members) in netgroups {
             self.set_members(&mut driver, &netgroup, Some(members), now_ms);
         }
-        self.loose.store(count, Ordering::Relaxed);
+        self.loose.of_rules.store(count, Ordering::Relaxed);
         count
     }
 }

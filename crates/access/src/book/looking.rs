@@ -188,6 +188,8 @@ fn answers(fact: &Fact) -> (Vec<String>, usize) {
         Fact::Addresses(addresses) => some(addresses),
         Fact::Names(names) => some(names),
         Fact::Groups(groups) => some(groups),
+        Fact::Number(number) => some(&[number]),
+        Fact::Name(name) => some(&[name]),
         Fact::Members(members) => {
             let (mut shown, count) = some(&members.hosts);
             let (more, more_count) = some(&members.addresses);

@@ -20,7 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use steadfast_shares::{DomainPattern, Groups, HostName, Known, Names, NetgroupName, RuleSet};
+use steadfast_shares::{
+    AccountKind, AccountName, DomainPattern, Groups, HostName, Known, NameOf, Names, NetgroupName,
+    NumberOf, RuleSet,
+};
 
 use crate::clock::Clock;
 use crate::entry::{Standing, Work};
@@ -38,8 +41,9 @@ pub use statistics::{KindStatistics, LATENCY_CLASSES_MS, NameStatistics};
 
 /// Most questions of a kind that are sent and not answered.
 pub const IN_FLIGHT_MAX: usize = 64;
-/// Most questions of a kind that wait to be sent.
+/// Most questions of a kind that wait to be sent; of owners, of which clients choose the names.
 const WAITING_MAX: usize = 500_000;
+const WAITING_OF_OWNERS_MAX: usize = 10_000;
 
 /// Called when something is known that was not before.
 pub type Listener = Arc<dyn Fn() + Send + Sync>;
@@ -54,8 +58,7 @@ pub struct NameBook {
     epoch: AtomicU64,
     /// When a name server, a netgroup service, a user service last answered anything.
     answered_ms: [AtomicU64; Kind::COUNT],
-    /// Names that no rule has, at least.
-    loose: AtomicUsize,
+    loose: Loose,
     counters: Counters,
     tray: Mutex<Tray>,
     bell: Condvar,
@@ -66,6 +69,27 @@ pub struct NameBook {
     /// Whether something was confirmed since it was written.
     is_confirmed: AtomicBool,
     me: Weak<Self>,
+}
+
+/// How many names there are that no rule has, at least. Owners are counted apart: whatever names clients give
+/// to files, what decides about access is not let go for them.
+#[derive(Debug, Default)]
+struct Loose {
+    of_rules: AtomicUsize,
+    of_owners: AtomicUsize,
+}
+
+impl Loose {
+    fn of(&self, kind: Kind) -> &AtomicUsize {
+        if kind.is_of_owners() { &self.of_owners } else { &self.of_rules }
+    }
+
+    /// The larger of both.
+    fn most(&self) -> usize {
+        let [of_rules, of_owners] =
+            [&self.of_rules, &self.of_owners].map(|count| count.load(Ordering::Relaxed));
+        of_rules.max(of_owners)
+    }
 }
 
 /// What waits for the next turn.
@@ -104,7 +128,7 @@ impl NameBook {
             service,
             epoch: AtomicU64::new(1),
             answered_ms: Default::default(),
-            loose: AtomicUsize::new(0),
+            loose: Loose::default(),
             counters: Counters::default(),
             tray: Mutex::default(),
             bell: Condvar::new(),
@@ -205,8 +229,10 @@ impl NameBook {
 
     /// Leaves a question, for one who waits.
     fn want(&self, asked: Asked<'_>, now_ms: u64) {
+        let kind = asked.kind();
+        let loose = self.loose.of(kind);
         let is_there = self.table.read(asked, |slot| slot.is_some());
-        if !is_there && self.loose.load(Ordering::Relaxed) >= 2 * self.bounds.entries_max {
+        if !is_there && loose.load(Ordering::Relaxed) >= 2 * self.bounds.entries_max {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             let mut tray = self.tray.lock();
             self.ring(&mut tray);
@@ -226,14 +252,15 @@ impl NameBook {
             Some(entry.wanted_ms)
         });
         if is_new {
-            self.loose.fetch_add(1, Ordering::Relaxed);
+            loose.fetch_add(1, Ordering::Relaxed);
         }
         let Some(wanted_ms) = wanted_ms else { return };
         let subject = asked.to_subject();
+        let waiting_max = if kind.is_of_owners() { WAITING_OF_OWNERS_MAX } else { WAITING_MAX };
         let mut tray = self.tray.lock();
         tray.awaited.push((wanted_ms.saturating_add(self.bounds.patience_ms), subject.clone()));
-        let queue = tray.queue(subject.kind());
-        if queue.urgent.len() < WAITING_MAX {
+        let queue = tray.queue(kind);
+        if queue.urgent.len() < waiting_max {
             queue.urgent.push_back(subject);
         } else {
             drop(tray);
@@ -303,6 +330,10 @@ impl At<'_> {
                     slot.group.as_deref().map_or(Told::NotYet, Told::Group)
                 }
                 Standing::Fresh(fact) | Standing::Stale(fact) => Told::Fact(fact),
+                // That a number had no name a minute ago is good enough to tell the number.
+                Standing::NotYet if kind == Kind::NameOf => {
+                    entry.told.as_ref().map_or(Told::NotYet, |told| Told::Fact(&told.fact))
+                }
                 Standing::NotYet => Told::NotYet,
                 Standing::Unreachable => {
                     entry.was_unreachable.store(true, Ordering::Relaxed);
@@ -335,6 +366,29 @@ impl At<'_> {
             // stopping the directory service. A service that says "not found" while its directory
             // is away does have us take it, for users who were never found before.
             Told::Group(_) | Told::NotYet | Told::Unreachable => Groups::NotYet,
+        })
+    }
+}
+
+impl At<'_> {
+    /// The number of a user or group.
+    pub fn number_of(&self, kind: AccountKind, name: &AccountName) -> NumberOf {
+        self.ask(Asked::NumberOf(kind, name), Kind::NumberOf, |told| match told {
+            Told::Fact(Fact::Number(number)) => NumberOf::Is(*number),
+            Told::Fact(_) | Told::Group(_) => NumberOf::Nobody,
+            // Not that there is nobody: who restores files would lose their owners while the directory
+            // service is away.
+            Told::NotYet | Told::Unreachable => NumberOf::NotYet,
+        })
+    }
+
+    /// The name of a user or group.
+    pub fn name_of(&self, kind: AccountKind, number: u32) -> NameOf {
+        self.ask(Asked::NameOf(kind, number), Kind::NameOf, |told| match told {
+            Told::Fact(Fact::Name(name)) => NameOf::Is(name.clone()),
+            // There is something to tell without a name.
+            Told::Fact(_) | Told::Group(_) | Told::Unreachable => NameOf::None,
+            Told::NotYet => NameOf::NotYet,
         })
     }
 }

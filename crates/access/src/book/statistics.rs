@@ -71,6 +71,10 @@ pub struct NameStatistics {
     pub netgroups: KindStatistics,
     /// Users' groups.
     pub users: KindStatistics,
+    /// Numbers of owners, by their names.
+    pub owner_numbers: KindStatistics,
+    /// Names of owners, by their numbers.
+    pub owner_names: KindStatistics,
     /// How often an answer was used beyond its life.
     pub stale_uses: u64,
     /// Questions that were not taken since too many names were known or waited for.
@@ -150,12 +154,14 @@ impl NameBook {
                 Standing::NotYet | Standing::Unreachable => {}
             }
         });
-        let [hosts, clients, netgroups, users] = kinds;
+        let [hosts, clients, netgroups, users, owner_numbers, owner_names] = kinds;
         NameStatistics {
             hosts,
             clients,
             netgroups,
             users,
+            owner_numbers,
+            owner_names,
             stale_uses: load(&self.counters.stale),
             refused: load(&self.counters.refused),
             let_go: load(&self.counters.let_go),

@@ -17,6 +17,7 @@ use crate::settings::Bounds;
 use crate::testing::{Manner, ManualClock, ScriptedService, host_named, netgroup_named};
 
 mod agreement;
+mod owners;
 
 struct Rig {
     clock: Arc<ManualClock>,

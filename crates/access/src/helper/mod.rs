@@ -12,7 +12,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use steadfast_shares::NetgroupName;
+use steadfast_shares::{AccountKind, AccountName, NetgroupName};
+use steadfast_sys::nss;
 
 use protocol::{ANSWER_BYTES_MAX, QUESTION_BYTES_MAX};
 pub use protocol::{Answer, Question};
@@ -43,13 +44,15 @@ pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
 
 fn answer(question: &Question) -> Answer {
     let found = match question {
-        Question::Netgroup(netgroup) => steadfast_sys::nss::netgroup_hosts(netgroup).map(|hosts| {
+        Question::Netgroup(netgroup) => nss::netgroup_hosts(netgroup).map(|hosts| {
             let text = |host: Option<String>| host.unwrap_or_default();
             hosts.map(|hosts| Answer::Hosts(hosts.into_iter().map(text).collect()))
         }),
-        Question::User(uid) => {
-            steadfast_sys::nss::groups_of(*uid).map(|groups| groups.map(Answer::Groups))
-        }
+        Question::User(uid) => nss::groups_of(*uid).map(|groups| groups.map(Answer::Groups)),
+        Question::UserNumber(name) => nss::uid_of(name).map(|uid| uid.map(Answer::Number)),
+        Question::GroupNumber(name) => nss::gid_of(name).map(|gid| gid.map(Answer::Number)),
+        Question::UserName(uid) => nss::user_name(*uid).map(|name| name.map(Answer::Name)),
+        Question::GroupName(gid) => nss::group_name(*gid).map(|name| name.map(Answer::Name)),
     };
     match found {
         Ok(found) => found.unwrap_or(Answer::Missing),
@@ -77,6 +80,10 @@ pub(crate) enum Job {
     Netgroups { names: Vec<NetgroupName>, known: Option<Members>, reply: Reply },
     /// The groups of a user.
     User { uid: u32, reply: Reply },
+    /// The number of a user or group.
+    NumberOf { kind: AccountKind, name: AccountName, reply: Reply },
+    /// The name of a user or group.
+    NameOf { kind: AccountKind, number: u32, reply: Reply },
 }
 
 /// A helper, and the thread that waits for it. When it is dropped, the thread ends by itself, as
@@ -128,6 +135,8 @@ impl Worker {
                     reply.send(self.netgroups(&names, known));
                 }
                 Job::User { uid, reply } => reply.send(self.user(uid)),
+                Job::NumberOf { kind, name, reply } => reply.send(self.number_of(kind, &name)),
+                Job::NameOf { kind, number, reply } => reply.send(self.name_of(kind, number)),
             }
         }
         self.end();
@@ -152,6 +161,27 @@ impl Worker {
     fn user(&mut self, uid: u32) -> Outcome {
         match self.ask(&Question::User(uid)) {
             Ok(Answer::Groups(groups)) => found(Fact::Groups(Answer::groups(groups).into())),
+            Ok(Answer::Missing) => missing(),
+            Ok(_) => Outcome::Failed(Failure::Failed),
+            Err(failure) => Outcome::Failed(failure),
+        }
+    }
+
+    fn number_of(&mut self, kind: AccountKind, name: &AccountName) -> Outcome {
+        match self.ask(&Question::number_of(kind, name)) {
+            Ok(Answer::Number(number)) => found(Fact::Number(number)),
+            Ok(Answer::Missing) => missing(),
+            Ok(_) => Outcome::Failed(Failure::Failed),
+            Err(failure) => Outcome::Failed(failure),
+        }
+    }
+
+    fn name_of(&mut self, kind: AccountKind, number: u32) -> Outcome {
+        match self.ask(&Question::name_of(kind, number)) {
+            // A name that would not be taken is not told either.
+            Ok(Answer::Name(name)) => {
+                AccountName::new(&name).map_or_else(missing, |name| found(Fact::Name(name)))
+            }
             Ok(Answer::Missing) => missing(),
             Ok(_) => Outcome::Failed(Failure::Failed),
             Err(failure) => Outcome::Failed(failure),
@@ -303,6 +333,43 @@ mod tests {
         assert_eq!(members.hosts.len(), 2);
         assert_eq!(worker.process.as_ref().expect("a process").child.id(), process);
         worker.end();
+    }
+
+    #[test]
+    fn names_and_numbers_are_asked_for_and_nonsense_is_a_failure() {
+        let jane = AccountName::new("jane").expect("a name");
+        let mut worker = worker(
+            "read x; echo \"{\\\"number\\\":7}\"; read x; echo '{\"name\":\"staff\"}'; \
+             read x; echo '\"missing\"'; read x; echo '{\"name\":\"7\"}'; \
+             read x; echo '{\"name\":\"jane\"}'; read x; echo '{\"number\":7}'",
+            LONG,
+        );
+        assert_eq!(worker.number_of(AccountKind::User, &jane), found(Fact::Number(7)));
+        let staff = AccountName::new("staff").expect("a name");
+        assert_eq!(worker.name_of(AccountKind::Group, 8), found(Fact::Name(staff)));
+        assert_eq!(worker.number_of(AccountKind::Group, &jane), missing());
+        assert_eq!(worker.name_of(AccountKind::User, 7), missing(), "a name of digits is none");
+        let failed = Outcome::Failed(Failure::Failed);
+        assert_eq!(worker.number_of(AccountKind::User, &jane), failed);
+        assert_eq!(worker.name_of(AccountKind::User, 7), failed);
+        worker.end();
+    }
+
+    #[test]
+    fn the_system_knows_the_superuser_by_name_and_number() {
+        let questions = [
+            Question::UserNumber("root".to_owned()),
+            Question::GroupName(0),
+            Question::UserNumber("no-such-user-anywhere".to_owned()),
+        ];
+        let lines: Vec<_> = questions.iter().map(Question::to_line).collect();
+        let mut output = Vec::new();
+        serve(lines.concat().as_slice(), &mut output).expect("answers");
+        let answers: Vec<_> = output
+            .split_inclusive(|byte| *byte == b'\n')
+            .map(|line| Answer::of_line(line.trim_ascii_end()).expect("an answer"))
+            .collect();
+        assert_eq!(answers, [Answer::Number(0), Answer::Name("root".to_owned()), Answer::Missing]);
     }
 
     #[test]

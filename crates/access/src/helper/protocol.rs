@@ -1,7 +1,7 @@
 //! What a server and its helper say to each other: JSON, a line each.
 
 use serde::{Deserialize, Serialize};
-use steadfast_shares::NetgroupName;
+use steadfast_shares::{AccountKind, AccountName, NetgroupName};
 
 use crate::facts::{GROUPS_MAX, MEMBERS_MAX, Members};
 
@@ -18,6 +18,14 @@ pub enum Question {
     Netgroup(String),
     /// Which groups is the user of this number in?
     User(u32),
+    /// Which number has the user of this name?
+    UserNumber(String),
+    /// Which number has the group of this name?
+    GroupNumber(String),
+    /// Which name has the user of this number?
+    UserName(u32),
+    /// Which name has the group of this number?
+    GroupName(u32),
 }
 
 /// An answer.
@@ -28,6 +36,10 @@ pub enum Answer {
     Hosts(Vec<String>),
     /// The groups.
     Groups(Vec<u32>),
+    /// The number.
+    Number(u32),
+    /// The name.
+    Name(String),
     /// The system knows of none.
     Missing,
     /// The system could not tell, for this reason.
@@ -35,6 +47,23 @@ pub enum Answer {
 }
 
 impl Question {
+    /// For the number of a user or group.
+    pub(super) fn number_of(kind: AccountKind, name: &AccountName) -> Self {
+        let name = name.as_str().to_owned();
+        match kind {
+            AccountKind::User => Self::UserNumber(name),
+            AccountKind::Group => Self::GroupNumber(name),
+        }
+    }
+
+    /// For the name of a user or group.
+    pub(super) fn name_of(kind: AccountKind, number: u32) -> Self {
+        match kind {
+            AccountKind::User => Self::UserName(number),
+            AccountKind::Group => Self::GroupName(number),
+        }
+    }
+
     /// Reads a line, without its end.
     ///
     /// # Errors
@@ -44,6 +73,11 @@ impl Question {
         match &question {
             Self::Netgroup(name) if NetgroupName::new(name).is_none() => {
                 Err(format!("{name:?} is no netgroup"))
+            }
+            Self::UserNumber(name) | Self::GroupNumber(name)
+                if AccountName::new(name).is_none() =>
+            {
+                Err(format!("{name:?} is no user and no group"))
             }
             _ => Ok(question),
         }
@@ -101,13 +135,22 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for question in [Question::Netgroup("staff".to_owned()), Question::User(7)] {
+        for question in [
+            Question::Netgroup("staff".to_owned()),
+            Question::User(7),
+            Question::UserNumber("EXAMPLE\\jane".to_owned()),
+            Question::GroupNumber("domain users".to_owned()),
+            Question::UserName(7),
+            Question::GroupName(8),
+        ] {
             let line = question.to_line();
             assert_eq!(Question::of_line(line.trim_ascii_end()), Ok(question));
         }
         for answer in [
             Answer::Hosts(vec![String::new(), "a.example".to_owned()]),
             Answer::Groups(vec![1, 2]),
+            Answer::Number(7),
+            Answer::Name("jane".to_owned()),
             Answer::Missing,
             Answer::Failed("line\nend".to_owned()),
         ] {
@@ -119,9 +162,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for line in
-            ["", "{}", "7", "{\"user\":-1}", "{\"netgroup\":\"a b\"}", "{\"user\":1,\"x\":2}"]
-        {
+        for line in [
+            "",
+            "{}",
+            "7",
+            "{\"user\":-1}",
+            "{\"netgroup\":\"a b\"}",
+            "{\"user\":1,\"x\":2}",
+            "{\"user-number\":\"7\"}",
+            "{\"group-number\":\"+@staff\"}",
+            "{\"group-name\":\"staff\"}",
+        ] {
             assert!(Question::of_line(line.as_bytes()).is_err(), "{line}");
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use steadfast_shares::{HostName, NetgroupName};
+use steadfast_shares::{AccountKind, AccountName, HostName, NetgroupName};
 
 use crate::clock::{BEGINNING_MS, Clock};
 use crate::facts::{Fact, Members, Source, Subject};
@@ -115,6 +115,13 @@ impl ScriptedService {
     /// A user has these groups.
     pub fn set_user(&self, uid: u32, groups: &[u32]) {
         self.set(Subject::User(uid), found(Fact::Groups(groups.into()), None));
+    }
+
+    /// A user or group of this name has this number, and the other way round.
+    pub fn set_account(&self, kind: AccountKind, name: &str, number: u32) {
+        let name = AccountName::new(name).unwrap();
+        self.set(Subject::NumberOf(kind, name.clone()), found(Fact::Number(number), None));
+        self.set(Subject::NameOf(kind, number), found(Fact::Name(name), None));
     }
 
     /// Files say something else about these.

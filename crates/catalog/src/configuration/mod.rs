@@ -22,7 +22,7 @@ pub use log::{LOG_MIB, LogSettings};
 pub use metrics::MetricsSettings;
 pub use names::NamesSettings;
 pub use plugins::{PluginKind, PluginSettings};
-pub use server::{Delegations, ListenAddress, LocalGuard, LogTarget, ServerSettings};
+pub use server::{Delegations, ListenAddress, LocalGuard, LogTarget, Nfs4Owners, ServerSettings};
 pub use share::ShareSettings;
 
 use steadfast_shares::shown;

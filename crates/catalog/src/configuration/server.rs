@@ -3,18 +3,20 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use steadfast_shares::{nearest, shown};
+use steadfast_shares::{HostName, nearest, shown};
 
 use super::Placed;
 use super::document::{Document, Table};
 
-pub(super) const KEYS: [&str; 30] = [
+pub(super) const KEYS: [&str; 32] = [
     "listen",
     "udp",
     "nfs2",
     "nfs4",
     "delegations",
     "local_guard",
+    "nfs4_owners",
+    "nfs4_domain",
     "rpcbind",
     "share_own_files",
     "state_directory",
@@ -183,6 +185,15 @@ impl std::str::FromStr for LocalGuard {
     }
 }
 
+/// How NFSv4 tells the owners of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nfs4Owners {
+    /// By number.
+    Numbers,
+    /// By name and domain, where there is a name.
+    Names,
+}
+
 /// `[server]`; what is `None` was not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -198,6 +209,10 @@ pub struct ServerSettings {
     pub delegations: Option<Delegations>,
     /// Whether these need guards from local processes.
     pub local_guard: Option<LocalGuard>,
+    /// How NFSv4 tells the owners of files.
+    pub nfs4_owners: Option<Nfs4Owners>,
+    /// The domain of the names that NFSv4 knows owners by.
+    pub nfs4_domain: Option<HostName>,
     /// Whether to register with, or be, the host's rpcbind.
     pub rpcbind: Option<bool>,
     /// Whether a share may contain what the server keeps for itself: its state directory, the files
@@ -284,6 +299,8 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         nfs4: document.boolean(table, "nfs4"),
         delegations: delegations(document, table),
         local_guard: local_guard(document, table),
+        nfs4_owners: nfs4_owners(document, table),
+        nfs4_domain: nfs4_domain(document, table),
         rpcbind: document.boolean(table, "rpcbind"),
         share_own_files: document.boolean(table, "share_own_files"),
         state_directory: document
@@ -430,6 +447,33 @@ fn local_guard(document: &mut Document<'_>, table: Table<'_>) -> Option<LocalGua
             None
         }
     }
+}
+
+fn nfs4_owners(document: &mut Document<'_>, table: Table<'_>) -> Option<Nfs4Owners> {
+    let text = document.string(table, "nfs4_owners")?;
+    match text.value {
+        "numbers" => Some(Nfs4Owners::Numbers),
+        "names" => Some(Nfs4Owners::Names),
+        other => {
+            let suggestion = nearest(other, ["numbers", "names"]).map(String::from);
+            let what =
+                format!("nfs4_owners must be \"numbers\" or \"names\", not {}", shown(other));
+            document.refuse(text.place, what, suggestion);
+            None
+        }
+    }
+}
+
+fn nfs4_domain(document: &mut Document<'_>, table: Table<'_>) -> Option<HostName> {
+    let text = document.string(table, "nfs4_domain")?;
+    let domain = HostName::new(text.value);
+    if domain.is_none() {
+        let what = format!("nfs4_domain {} is no domain like \"example.com\"", shown(text.value));
+        let without_at = text.value.trim().trim_start_matches('@');
+        let suggestion = HostName::new(without_at).map(|domain| domain.as_str().to_owned());
+        document.refuse(text.place, what, suggestion);
+    }
+    domain
 }
 
 fn pool_cpus(document: &mut Document<'_>, table: Table<'_>) -> Option<Vec<Vec<usize>>> {

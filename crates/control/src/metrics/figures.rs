@@ -109,7 +109,7 @@ pub struct DecisionCounts {
 /// What a name service was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameCounts {
-    /// `hosts`, `clients`, `netgroups` or `users`.
+    /// `hosts`, `clients`, `netgroups`, `users`, `owner_numbers` or `owner_names`.
     pub kind: &'static str,
     /// Names with a fresh answer.
     pub fresh: u64,

@@ -70,14 +70,17 @@ fn large() -> Figures {
         opens: 3,
         ..ClientCounts::default()
     });
-    let names = ["hosts", "clients", "netgroups", "users"].map(|kind| NameCounts {
-        kind,
-        sent: 10,
-        found: 10,
-        latency: [Some(1), Some(2), Some(5), Some(10), None].map(|bound| (bound, 2)).into(),
-        latency_sum_ms: 70,
-        ..NameCounts::default()
-    });
+    let names =
+        ["hosts", "clients", "netgroups", "users", "owner_numbers", "owner_names"].map(|kind| {
+            NameCounts {
+                kind,
+                sent: 10,
+                found: 10,
+                latency: [Some(1), Some(2), Some(5), Some(10), None].map(|bound| (bound, 2)).into(),
+                latency_sum_ms: 70,
+                ..NameCounts::default()
+            }
+        });
     Figures {
         statistics: Statistics {
             program_version: "0.1.0".to_owned(),

@@ -10,6 +10,7 @@ use super::acl;
 use super::changing;
 use super::fattr::{self, FsId, Known, OfFileSystem};
 use super::handles::sealed;
+use super::idmap::Naming;
 use super::names::is_root;
 use super::status::OrStatus;
 use crate::call::{Call, Target};
@@ -86,25 +87,29 @@ pub(super) fn acl_of(
     call: &mut Call<'_>,
     target: &Target<'_>,
     wanted: &Bitmap4,
+    naming: &mut Naming<'_>,
 ) -> Result<Option<Vec<u8>>, NfsStat4> {
     if !wanted.has_any(&fattr::ACL) {
         return Ok(None);
     }
     // Lists are read from the disk if the kernel does not have them.
     call.may_block(target).or_status()?;
-    encoded_acl(target, &target.handle).or_status()
+    encoded_acl(target, &target.handle, naming).or_status()
 }
 
 /// The same of an object that is in the one that the target is, or that one itself; the call may wait.
 pub(super) fn encoded_acl(
     target: &Target<'_>,
     object: &StorageHandle,
+    naming: &mut Naming<'_>,
 ) -> Result<Option<Vec<u8>>, FsError> {
     match target.storage.acls(&target.caller(), object) {
         Ok((access, default, attr)) => {
             let mut bytes = Vec::new();
             let is_directory = attr.kind == FileKind::Directory;
-            acl::encode(&mut Writer::new(&mut bytes), &access, default.as_ref(), is_directory);
+            let name_of: &mut acl::Namer<'_> = &mut |kind, number| naming.name_of(kind, number);
+            let mut w = Writer::new(&mut bytes);
+            acl::encode(&mut w, &access, default.as_ref(), is_directory, name_of);
             Ok(Some(bytes))
         }
         Err(FsError::NotSupported) => Ok(None),
@@ -140,13 +145,15 @@ fn encode(
     let handle = sealed(run, &object);
     if let Object::Node(key) = object {
         let node = run.node(&key)?;
+        let attr = of_node(node);
         let known = Known {
-            attr: &of_node(node),
+            attr: &attr,
             change: change_of_node(run, node),
             fsid: fattr::PSEUDO,
             mounted_on: node.fileid(),
             handle: &handle,
             acl: None,
+            owners: &Naming::new(run.call.shared).owners(wanted, &attr),
             of_file_system: &beside_file_system(run.call),
         };
         return Ok(fattr::encode(w, wanted, &known));
@@ -158,7 +165,10 @@ fn encode(
     let (call, target) = run.stored(NfsStat4::ServerFault)?;
     let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));
     let attr = attr.or_status()?;
-    let acl = acl_of(call, target, wanted)?;
+    let mut naming = Naming::new(call.shared);
+    let owners = naming.owners(wanted, &attr);
+    let acl = acl_of(call, target, wanted, &mut naming)?;
+    naming.wait(call, target.share.id)?;
     let of_file_system = of_file_system(call, target, wanted)?;
     let known = Known {
         attr: &attr,
@@ -167,6 +177,7 @@ fn encode(
         mounted_on: mounted_on(call, target, &attr, wanted),
         handle: &handle,
         acl: acl.as_deref(),
+        owners: &owners,
         of_file_system: &of_file_system,
     };
     Ok(fattr::encode(w, wanted, &known))

@@ -10,7 +10,8 @@ use steadfast_xdr::Writer;
 use super::attributes::{
     acl_of, beside_file_system, change_of_node, encoded_acl, fsid, of_file_system, of_node,
 };
-use super::fattr::{self, Known, OfFileSystem};
+use super::fattr::{self, Known, OfFileSystem, Owners};
+use super::idmap::Naming;
 use super::names::is_visible;
 use super::status::OrStatus;
 use crate::call::{Call, Target};
@@ -139,6 +140,7 @@ fn list_directory(
 ) -> Result<bool, NfsStat4> {
     let wanted = arguments.attr_request;
     let (call, dir) = run.stored(NfsStat4::NotDir)?;
+    let shared = call.shared;
     // Directories cannot be read without the chance of waiting for the disk.
     call.may_block(dir).or_status()?;
     let of_file_system = of_file_system(call, dir, &wanted)?;
@@ -151,10 +153,15 @@ fn list_directory(
     let wants_acls = wanted.has_any(&fattr::ACL);
     let asked = AskedOf { wanted, of_file_system, needs_objects };
     let mut with_acls = Vec::new();
+    let mut naming = Naming::new(shared);
     let mut tell_entry = |entry: &DirEntry<'_>, acl: Option<&[u8]>| {
         let cookie = entry.cookie.saturating_add(RESERVED);
         list.tell(cookie, entry.name, |w| {
-            tell(w, call, dir, entry, acl, &asked);
+            let owners = match &entry.entry {
+                Some(found) => naming.owners(&wanted, &found.attr),
+                None => Owners::NUMBERS,
+            };
+            tell(w, call, dir, entry, (acl, &owners), &asked);
         })
     };
     let page = dir.storage.read_directory(
@@ -179,9 +186,11 @@ fn list_directory(
         FsError::Invalid => NfsStat4::NotDir,
         error => super::status::status(error),
     })?;
+    let mut naming = Naming::new(shared);
     for (name, entry) in &with_acls {
         // Without its list an object is told without it.
-        let acl = entry.entry.as_ref().and_then(|it| encoded_acl(dir, &it.handle).ok().flatten());
+        let found = entry.entry.as_ref();
+        let acl = found.and_then(|it| encoded_acl(dir, &it.handle, &mut naming).ok().flatten());
         if !tell_entry(&DirEntry { name, ..*entry }, acl.as_deref()) {
             return Ok(false);
         }
@@ -203,7 +212,7 @@ fn tell<'a>(
     call: &Call<'a>,
     dir: &Target<'a>,
     entry: &DirEntry<'_>,
-    acl: Option<&[u8]>,
+    (acl, owners): (Option<&[u8]>, &Owners),
     asked: &AskedOf,
 ) {
     let AskedOf { wanted, of_file_system, needs_objects } = asked;
@@ -216,6 +225,7 @@ fn tell<'a>(
             mounted_on: entry.fileid,
             handle: &call.seal(dir.share, &dir.handle),
             acl: None,
+            owners: &Owners::NUMBERS,
             of_file_system,
         };
         fattr::encode(w, wanted, &known);
@@ -234,6 +244,7 @@ fn tell<'a>(
         mounted_on: entry.fileid,
         handle: &call.seal(dir.share, &found.handle),
         acl,
+        owners,
         of_file_system,
     };
     fattr::encode(w, wanted, &known);
@@ -309,13 +320,15 @@ fn attributes_of_child(
             Err(status) => Err(status),
         };
     }
+    let attr = of_node(child);
     let known = Known {
-        attr: &of_node(child),
+        attr: &attr,
         change: change_of_node(run, child),
         fsid: fattr::PSEUDO,
         mounted_on: child.fileid(),
         handle: &run.call.shared.sealer.seal_node(&child.key()),
         acl: None,
+        owners: &Naming::new(run.call.shared).owners(wanted, &attr),
         of_file_system: &beside_file_system(run.call),
     };
     fattr::encode(&mut w, wanted, &known);
@@ -332,7 +345,9 @@ fn tell_root(
     let root = super::names::root_of_share(run, node)?.ok_or(NfsStat4::Stale)?;
     let attr = run.call.read(&root, |caller| root.storage.attributes(caller, &root.handle));
     let attr = attr.or_status()?;
-    let acl = acl_of(run.call, &root, wanted)?;
+    let mut naming = Naming::new(run.call.shared);
+    let owners = naming.owners(wanted, &attr);
+    let acl = acl_of(run.call, &root, wanted, &mut naming)?;
     let of_file_system = of_file_system(run.call, &root, wanted)?;
     let known = Known {
         attr: &attr,
@@ -341,6 +356,7 @@ fn tell_root(
         mounted_on: node.fileid(),
         handle: &run.call.seal(root.share, &root.handle),
         acl: acl.as_deref(),
+        owners: &owners,
         of_file_system: &of_file_system,
     };
     fattr::encode(w, wanted, &known);

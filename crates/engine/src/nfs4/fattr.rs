@@ -1,5 +1,7 @@
 //! How attributes are told (`fattr4`, RFC 8881 §5): one encoder for GETATTR, READDIR and VERIFY.
 
+use std::sync::Arc;
+
 use steadfast_vfs::{Attr, DeviceNumber, FileKind, FsInfo, FsStatistics, PathLimits, Time};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4};
 use steadfast_xdr::{Encode, Writer};
@@ -157,7 +159,20 @@ pub(super) struct Known<'k> {
     pub(super) handle: &'k SealedHandle,
     /// Its access control list as it is encoded, if it is wanted and there is one.
     pub(super) acl: Option<&'k [u8]>,
+    pub(super) owners: &'k Owners,
     pub(super) of_file_system: &'k OfFileSystem,
+}
+
+/// The names by which owner and group of an object are told; `None`: by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Owners {
+    pub(super) user: Option<Arc<str>>,
+    pub(super) group: Option<Arc<str>>,
+}
+
+impl Owners {
+    /// Both are told by number.
+    pub(super) const NUMBERS: Self = Self { user: None, group: None };
 }
 
 /// What is told of a file system; what was not asked for is the least.
@@ -242,8 +257,8 @@ fn encode_one(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
         n if n == is(Attribute4::Mode) => w.u32(attr.mode & 0o7777),
         n if n == is(Attribute4::NoTrunc) => w.bool(true),
         n if n == is(Attribute4::NumLinks) => w.u32(attr.links),
-        n if n == is(Attribute4::Owner) => decimal(w, attr.uid),
-        n if n == is(Attribute4::OwnerGroup) => decimal(w, attr.gid),
+        n if n == is(Attribute4::Owner) => owner(w, known.owners.user.as_deref(), attr.uid),
+        n if n == is(Attribute4::OwnerGroup) => owner(w, known.owners.group.as_deref(), attr.gid),
         n if n == is(Attribute4::RawDev) => {
             let DeviceNumber { major, minor } = attr.device;
             w.u32(major);
@@ -342,7 +357,14 @@ fn time(w: &mut Writer<'_>, time: Time) {
     w.u32(time.nanoseconds);
 }
 
-/// Users and groups go out as numbers (RFC 8881 §5.9), so that nobody must know names.
+/// A user or group by the name that is given, or by number (RFC 8881 §5.9): so nobody must know names.
+fn owner(w: &mut Writer<'_>, name: Option<&str>, number: u32) {
+    match name {
+        Some(name) => w.opaque(name.as_bytes()),
+        None => decimal(w, number),
+    }
+}
+
 fn decimal(w: &mut Writer<'_>, number: u32) {
     let mut digits = [0; 10];
     let mut at = digits.len();

@@ -1,5 +1,6 @@
 //! How attributes that are to be set are read (`fattr4`).
 
+use steadfast_shares::AccountKind;
 use steadfast_vfs::{SetAttr, SetTime, Time};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, Fattr4, NfsStat4};
 use steadfast_xdr::{Reader, XdrError};
@@ -43,32 +44,43 @@ pub(super) struct ToSet {
     pub(super) acl: Option<Vec<acl::Entry>>,
 }
 
-/// Reads what is to be set of an object, in a minor version.
+/// Finds the number of a user or group that a client names.
+pub(super) type Numbering<'n> = dyn FnMut(&[u8], AccountKind) -> Result<u32, NfsStat4> + 'n;
+
+/// Reads what is to be set of an object, in a minor version. `number_of` knows who is named.
 ///
 /// # Errors
 /// `AttrNotSupp` for attributes and entries of lists that there are not, `Inval` for those that cannot
-/// be set and for values that make no sense, `BadOwner` for somebody who is nobody, `FBig` for too
-/// long a list, `BadXdr`.
-pub(super) fn decode(attributes: &Fattr4<'_>, minor: u32) -> Result<ToSet, NfsStat4> {
-    decode_settable(attributes, minor, &SETTABLE)
+/// be set and for values that make no sense, `FBig` for too long a list, `BadXdr`; what `number_of` says.
+pub(super) fn decode(
+    attributes: &Fattr4<'_>,
+    minor: u32,
+    number_of: &mut Numbering<'_>,
+) -> Result<ToSet, NfsStat4> {
+    decode_settable(attributes, minor, &SETTABLE, number_of)
 }
 
 /// The same for an object that is made.
 ///
 /// # Errors
 /// As [`decode`].
-pub(super) fn decode_new(attributes: &Fattr4<'_>, minor: u32) -> Result<ToSet, NfsStat4> {
+pub(super) fn decode_new(
+    attributes: &Fattr4<'_>,
+    minor: u32,
+    number_of: &mut Numbering<'_>,
+) -> Result<ToSet, NfsStat4> {
     // Both say what its mode is (RFC 8275 §4).
     if attributes.attrmask.has(Attribute4::Mode) && attributes.attrmask.has(Attribute4::ModeUmask) {
         return Err(NfsStat4::Inval);
     }
-    decode_settable(attributes, minor, &SETTABLE.or(&ONLY_OF_NEW))
+    decode_settable(attributes, minor, &SETTABLE.or(&ONLY_OF_NEW), number_of)
 }
 
 fn decode_settable(
     attributes: &Fattr4<'_>,
     minor: u32,
     settable: &Bitmap4,
+    number_of: &mut Numbering<'_>,
 ) -> Result<ToSet, NfsStat4> {
     let mask = &attributes.attrmask;
     if !mask.without(&supported(minor)).is_empty() {
@@ -82,19 +94,18 @@ fn decode_settable(
     if mask.has(Attribute4::Size) {
         set.size = Some(r.u64().map_err(bad)?);
     }
-    let acl = if mask.has(Attribute4::Acl) {
-        Some(acl::entries(&mut r, |who, _| owner(who))?)
-    } else {
-        None
-    };
+    let acl =
+        if mask.has(Attribute4::Acl) { Some(acl::entries(&mut r, &mut *number_of)?) } else { None };
     if mask.has(Attribute4::Mode) {
         set.mode = Some(bits(&mut r, 0o7777)?);
     }
     if mask.has(Attribute4::Owner) {
-        set.uid = Some(owner(r.opaque(OWNER_BYTES_MAX).map_err(bad)?)?);
+        let user = r.opaque(OWNER_BYTES_MAX).map_err(bad)?;
+        set.uid = Some(number_of(user, AccountKind::User)?);
     }
     if mask.has(Attribute4::OwnerGroup) {
-        set.gid = Some(owner(r.opaque(OWNER_BYTES_MAX).map_err(bad)?)?);
+        let group = r.opaque(OWNER_BYTES_MAX).map_err(bad)?;
+        set.gid = Some(number_of(group, AccountKind::Group)?);
     }
     if mask.has(Attribute4::TimeAccessSet) {
         set.atime = set_time(&mut r)?;
@@ -119,22 +130,6 @@ fn bad(_: XdrError) -> NfsStat4 {
     NfsStat4::BadXdr
 }
 
-/// The number that stands for a user or group. Names are nobody's yet.
-fn owner(text: &[u8]) -> Result<u32, NfsStat4> {
-    if text.is_empty() {
-        return Err(NfsStat4::Inval);
-    }
-    let is_number = text.iter().all(u8::is_ascii_digit);
-    // A number with leading zeros is a name that looks like one (RFC 8881 §5.9).
-    let is_plain = text.len() == 1 || text.first() != Some(&b'0');
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    match number {
-        // -1 is nobody to the kernel.
-        Some(number) if is_number && is_plain && number != u32::MAX => Ok(number),
-        _ => Err(NfsStat4::BadOwner),
-    }
-}
-
 /// `settime4`.
 fn set_time(r: &mut Reader<'_>) -> Result<SetTime, NfsStat4> {
     match r.u32().map_err(bad)? {
@@ -157,23 +152,30 @@ mod tests {
 
     use super::*;
 
+    fn decode(attributes: &Fattr4<'_>, minor: u32) -> Result<ToSet, NfsStat4> {
+        super::decode(attributes, minor, &mut |_, _| Err(NfsStat4::BadOwner))
+    }
+
+    fn decode_new(attributes: &Fattr4<'_>, minor: u32) -> Result<ToSet, NfsStat4> {
+        super::decode_new(attributes, minor, &mut |_, _| Err(NfsStat4::BadOwner))
+    }
+
     #[test]
-    fn owners_are_numbers() {
-        assert_eq!(owner(b"0"), Ok(0));
-        assert_eq!(owner(b"1000"), Ok(1000));
-        assert_eq!(owner(b""), Err(NfsStat4::Inval));
-        for nobody in [
-            &b"root@example"[..],
-            b"-1",
-            b"+1",
-            b" 1",
-            b"01",
-            b"4294967295",
-            b"4294967296",
-            b"\xff",
-        ] {
-            assert_eq!(owner(nobody), Err(NfsStat4::BadOwner), "{}", nobody.escape_ascii());
-        }
+    fn whoever_is_named_is_asked_for_by_kind() {
+        let mask = Bitmap4::of(&[Attribute4::Owner, Attribute4::OwnerGroup]);
+        let mut vals = Vec::new();
+        let mut w = Writer::new(&mut vals);
+        w.opaque(b"jane");
+        w.opaque(b"staff");
+        let attributes = Fattr4 { attrmask: mask, attr_vals: &vals };
+        let set = super::decode(&attributes, 1, &mut |who, kind| match (who, kind) {
+            (b"jane", AccountKind::User) => Ok(7),
+            (b"staff", AccountKind::Group) => Ok(8),
+            _ => Err(NfsStat4::BadOwner),
+        });
+        let set = set.unwrap().attributes;
+        assert_eq!((set.uid, set.gid), (Some(7), Some(8)));
+        assert_eq!(decode(&attributes, 1), Err(NfsStat4::BadOwner));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use steadfast_xdr::{Encode, Writer};
 
 use super::fattr_decode::ToSet;
 use super::status::OrStatus;
-use super::{changing, fattr_decode, names, setting};
+use super::{changing, fattr_decode, idmap, names, setting};
 use crate::compound::{Op, Run};
 use crate::progress::Object;
 use crate::reply::ReplyBuffer;
@@ -30,7 +30,7 @@ impl Op for Create {
         }
         let name = names::name(arguments.objname)?;
         let ToSet { attributes: set, acl } =
-            fattr_decode::decode_new(&arguments.createattrs, run.minor_version)?;
+            idmap::to_set(run, &arguments.createattrs, fattr_decode::decode_new)?;
         // Only ordinary files have a size of their own.
         if set.size.is_some_and(|size| size != 0) {
             return Err(NfsStat4::Inval);

@@ -11,6 +11,7 @@ mod extents;
 mod fattr;
 mod fattr_decode;
 mod handles;
+mod idmap;
 mod io;
 mod lock;
 mod making;

@@ -13,6 +13,7 @@ use steadfast_xdr::{Encode, Writer};
 use super::changing::{self, change_info};
 use super::delegations;
 use super::fattr_decode::{ToSet, decode_new, settable_by_exclusive};
+use super::idmap::to_set;
 use super::names::{self, look_up};
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
@@ -132,7 +133,7 @@ fn find_or_make(
     };
     let minor = run.minor_version;
     let ToSet { attributes: mut set, acl } =
-        attributes.map(|set| decode_new(set, minor)).transpose()?.unwrap_or_default();
+        attributes.map(|set| to_set(run, set, decode_new)).transpose()?.unwrap_or_default();
     let mask = attributes.map_or(Bitmap4::EMPTY, |attributes| attributes.attrmask);
     if verifier.is_some() && !mask.without(&settable_by_exclusive(minor)).is_empty() {
         return Err(NfsStat4::Inval);

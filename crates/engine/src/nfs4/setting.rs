@@ -9,7 +9,7 @@ use super::acl::Lists;
 use super::fattr_decode::ToSet;
 use super::stateids::{client_of, file_key, given, judge};
 use super::status::OrStatus;
-use super::{acl, changing, fattr_decode};
+use super::{acl, changing, fattr_decode, idmap};
 use crate::call::Target;
 use crate::compound::{Op, Run};
 use crate::reply::ReplyBuffer;
@@ -33,7 +33,7 @@ impl Op for SetAttr {
     ) -> Result<(), NfsStat4> {
         run.current()?;
         let ToSet { attributes: set, acl } =
-            fattr_decode::decode(&arguments.obj_attributes, run.minor_version)?;
+            idmap::to_set(run, &arguments.obj_attributes, fattr_decode::decode)?;
         if set.size.is_some() {
             let id = given(run, &arguments.stateid)?;
             let client = client_of(run, &id)?;

@@ -125,6 +125,7 @@ impl Bench {
             nfs2: false,
             delegations: steadfast_engine::Delegations::None,
             local_guard: steadfast_engine::LocalGuard::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,

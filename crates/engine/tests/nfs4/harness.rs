@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use steadfast_engine::{
-    CallHost, Delegations, Engine, EngineConfig, Export, ExportTable, LocalGuard, Peer,
+    CallHost, Delegations, Engine, EngineConfig, Export, ExportTable, IdMapping, LocalGuard, Peer,
     ReplyBuffer, Room, StorageId, SuspendedCall, Transport, Transports, Verdict,
 };
-use steadfast_shares::{ClientPattern, ClientRule, Flavor, Rights, Share, ShareId, Squash};
+use steadfast_shares::{
+    Authority, ClientPattern, ClientRule, Flavor, Rights, RulesOnly, Share, ShareId, Squash,
+};
 use steadfast_vfs::model::ModelFs;
 use steadfast_wire::nfs4::{
     ChannelAttributes4, CreateSession4Args, ExchangeId4Args, Op4, ReclaimComplete4Args,
@@ -126,11 +128,31 @@ impl Server {
         delegations: Delegations,
         local_guard: LocalGuard,
     ) -> Self {
+        let names = (IdMapping::default(), Arc::new(RulesOnly) as _);
+        Self::with(instance, exports, (delegations, local_guard), names)
+    }
+
+    /// With owners by name, as who is asked knows them.
+    pub(crate) fn naming(
+        exports: Vec<Export>,
+        idmapping: IdMapping,
+        authority: Arc<dyn Authority>,
+    ) -> Self {
+        Self::with(7, exports, (Delegations::None, LocalGuard::None), (idmapping, authority))
+    }
+
+    fn with(
+        instance: u32,
+        exports: Vec<Export>,
+        (delegations, local_guard): (Delegations, LocalGuard),
+        (idmapping, authority): (IdMapping, Arc<dyn Authority>),
+    ) -> Self {
         let config = EngineConfig {
             instance,
             nfs2: false,
             delegations,
             local_guard,
+            idmapping,
             nfs4: true,
             handle_key: [9; 16],
             write_verifier: 77,
@@ -140,7 +162,7 @@ impl Server {
             nfs_port: 2049,
             transports: Transports { udp: true, ipv4: true, ipv6: true },
         };
-        let engine = Engine::new(config, ExportTable::new(exports));
+        let engine = Engine::with_authority(config, ExportTable::new(exports), authority);
         Self { engine, xid: Cell::new(1), now_ms: Cell::new(0) }
     }
 

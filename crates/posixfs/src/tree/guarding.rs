@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use steadfast_vfs::{FileKind, FsError, Guard, GuardKind, GuardListener, StorageHandle, Waiting};
 
 use super::Tree;
-use crate::budget::{Descriptor, RoomToLock};
+use crate::budget::{Descriptor, RoomToGuard};
 use crate::error::from_errno;
 use crate::guards::{GuardTable, Guarded};
 use crate::node::{Node, NodePin};
@@ -25,7 +25,7 @@ struct Held {
     node: NodePin<pins::Guard>,
     /// Of all guards.
     table: GuardTable,
-    _room: RoomToLock,
+    _room: RoomToGuard,
 }
 
 impl Guard for Held {
@@ -61,7 +61,7 @@ impl Tree {
         }
         let guards = &self.storage.guards;
         let watch = guards.watch()?;
-        let room = self.storage.budget.room_to_lock().ok_or(FsError::TryLater)?;
+        let room = self.storage.budget.room_to_guard().ok_or(FsError::TryLater)?;
         self.assume_server()?;
         if kind == GuardKind::Read && node.is_open_for_writing_as_long_as_kept() {
             if node.must_stay() {

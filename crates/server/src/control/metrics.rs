@@ -95,6 +95,8 @@ impl Scraped {
                 name_counts("clients", &names.clients),
                 name_counts("netgroups", &names.netgroups),
                 name_counts("users", &names.users),
+                name_counts("owner_numbers", &names.owner_numbers),
+                name_counts("owner_names", &names.owner_names),
             ],
             process: ProcessFigures::own(),
             ..Figures::default()

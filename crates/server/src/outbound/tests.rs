@@ -158,6 +158,7 @@ impl Server {
             nfs2: false,
             delegations: steadfast_engine::Delegations::None,
             local_guard: steadfast_engine::LocalGuard::None,
+            idmapping: steadfast_engine::IdMapping::default(),
             nfs4: false,
             handle_key: [3; 16],
             write_verifier: 1,

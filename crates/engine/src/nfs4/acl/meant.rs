@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use steadfast_shares::AccountKind;
 use steadfast_vfs::{Acl, AclEntry, AclTag};
 use steadfast_wire::nfs4::{Ace4, NfsStat4};
 use steadfast_xdr::{Decode, Reader};
@@ -86,15 +87,14 @@ pub(in crate::nfs4) struct Lists {
     pub(in crate::nfs4) default: Option<Acl>,
 }
 
-/// Reads the attribute `acl`. Whoever is named goes through `name`, which knows names of groups by
-/// `true`.
+/// Reads the attribute `acl`. Whoever is named goes through `number_of`.
 ///
 /// # Errors
 /// `BadXdr`; `FBig` for more than [`ENTRIES_MAX`] entries; `Inval` for bits and types that the RFC
-/// does not know; `AttrNotSupp` for those that are not supported; what `name` says.
+/// does not know; `AttrNotSupp` for those that are not supported; what `number_of` says.
 pub(in crate::nfs4) fn entries(
     r: &mut Reader<'_>,
-    mut name: impl FnMut(&[u8], bool) -> Result<u32, NfsStat4>,
+    mut number_of: impl FnMut(&[u8], AccountKind) -> Result<u32, NfsStat4>,
 ) -> Result<Vec<Entry>, NfsStat4> {
     let count = r.u32().map_err(|_| NfsStat4::BadXdr)?;
     if count > ENTRIES_MAX {
@@ -103,14 +103,14 @@ pub(in crate::nfs4) fn entries(
     let mut entries = Vec::new();
     for _ in 0..count {
         let entry = Ace4::decode(r).map_err(|_| NfsStat4::BadXdr)?;
-        entries.push(read(&entry, &mut name)?);
+        entries.push(read(&entry, &mut number_of)?);
     }
     Ok(entries)
 }
 
 fn read(
     entry: &Ace4<'_>,
-    name: &mut impl FnMut(&[u8], bool) -> Result<u32, NfsStat4>,
+    number_of: &mut impl FnMut(&[u8], AccountKind) -> Result<u32, NfsStat4>,
 ) -> Result<Entry, NfsStat4> {
     let is_allowing = match entry.kind {
         ALLOW => true,
@@ -131,8 +131,8 @@ fn read(
         EVERYONE_WHO => Who::Everyone,
         // Other classes of the RFC (`INTERACTIVE@`, §6.2.1.5), which no file system here has.
         who if who.ends_with(b"@") => return Err(NfsStat4::AttrNotSupp),
-        who if is_group => Who::NamedGroup(name(who, true)?),
-        who => Who::User(name(who, false)?),
+        who if is_group => Who::NamedGroup(number_of(who, AccountKind::Group)?),
+        who => Who::User(number_of(who, AccountKind::User)?),
     };
     Ok(Entry { is_allowing, flags: entry.flag, rights: entry.access_mask, who })
 }

@@ -15,7 +15,7 @@ mod tests;
 #[cfg(test)]
 use self::meant::ENTRIES_MAX;
 pub(super) use self::meant::{Entry, Lists, entries, meant};
-pub(super) use self::told::encode;
+pub(super) use self::told::{Namer, encode};
 
 /// `ACL4_SUPPORT_ALLOW_ACL` and `ACL4_SUPPORT_DENY_ACL`.
 pub(super) const SUPPORT: u32 = 0b11;

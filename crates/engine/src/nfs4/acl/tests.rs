@@ -1,6 +1,7 @@
 //! Unit and property tests of access control lists.
 
 use proptest::prelude::*;
+use steadfast_shares::AccountKind;
 use steadfast_vfs::{Acl, AclEntry, AclTag, Attr, Cred, DeviceNumber, FileKind, Time, permission};
 use steadfast_wire::nfs4::{Ace4, NfsStat4};
 use steadfast_xdr::{Encode, Reader, Writer};
@@ -14,7 +15,7 @@ const GROUP: u32 = 10;
 const USERS: [u32; 4] = [OWNER, 2, 3, 4];
 const GROUPS: [u32; 3] = [GROUP, 11, 12];
 
-fn number(text: &[u8], _: bool) -> Result<u32, NfsStat4> {
+fn number(text: &[u8], _: AccountKind) -> Result<u32, NfsStat4> {
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(NfsStat4::BadOwner)
 }
 
@@ -159,7 +160,7 @@ fn to_bytes(entries: &[(u32, u32, Who)]) -> Vec<u8> {
 
 fn told_entries(acl: &Acl) -> Vec<(u32, u32, Who)> {
     let mut bytes = Vec::new();
-    encode(&mut Writer::new(&mut bytes), acl, None, false);
+    encode(&mut Writer::new(&mut bytes), acl, None, false, &mut |_, _| None);
     let mut r = Reader::new(&bytes);
     let count = r.u32().unwrap();
     let mut told = Vec::new();
@@ -170,8 +171,8 @@ fn told_entries(acl: &Acl) -> Vec<(u32, u32, Who)> {
             OWNER_WHO => Who::Owner,
             GROUP_WHO => Who::Group,
             EVERYONE_WHO => Who::Everyone,
-            who if is_group => Who::NamedGroup(number(who, true).unwrap()),
-            who => Who::User(number(who, false).unwrap()),
+            who if is_group => Who::NamedGroup(number(who, AccountKind::Group).unwrap()),
+            who => Who::User(number(who, AccountKind::User).unwrap()),
         };
         told.push((ace.kind, ace.access_mask, who));
     }
@@ -197,7 +198,8 @@ proptest! {
     #[test]
     fn what_was_told_means_the_same_again(acl in any_acl(), is_directory: bool) {
         let mut bytes = Vec::new();
-        encode(&mut Writer::new(&mut bytes), &acl, is_directory.then_some(&acl), is_directory);
+        let default = is_directory.then_some(&acl);
+        encode(&mut Writer::new(&mut bytes), &acl, default, is_directory, &mut |_, _| None);
         let lists = meant(&read_list(&bytes).unwrap(), OWNER, is_directory).unwrap();
         let default = lists.default.clone();
         for meant in [Some(lists.access), default].into_iter().flatten() {

@@ -4,6 +4,9 @@
 //! allowed or denied. So each entry is followed, or preceded, by a denial of what the entries behind
 //! it would add. The entries of groups stand together: a caller has what any of his groups has.
 
+use std::sync::Arc;
+
+use steadfast_shares::AccountKind;
 use steadfast_vfs::{Acl, AclTag};
 use steadfast_wire::nfs4::Ace4;
 use steadfast_xdr::{Encode, Writer};
@@ -13,14 +16,18 @@ use super::{
     OF_OWNER, OWNER_WHO, READ, READ_DATA, SEARCH, WRITE, write_mask,
 };
 
+/// Finds by what name a user or group is told; `None`: by number.
+pub(in crate::nfs4) type Namer<'n> = dyn FnMut(AccountKind, u32) -> Option<Arc<str>> + 'n;
+
 /// Appends the attribute `acl`: the access ACL of an object, and the default ACL of a directory.
 pub(in crate::nfs4) fn encode(
     w: &mut Writer<'_>,
     access: &Acl,
     default: Option<&Acl>,
     is_directory: bool,
+    name_of: &mut Namer<'_>,
 ) {
-    let mut list = Telling { is_directory, flags: 0, count: 0, bytes: Vec::new() };
+    let mut list = Telling { is_directory, flags: 0, count: 0, bytes: Vec::new(), name_of };
     list.tell(access);
     if let Some(default) = default {
         list.flags = INHERIT | INHERIT_ONLY;
@@ -31,15 +38,16 @@ pub(in crate::nfs4) fn encode(
 }
 
 /// A list as far as it was told.
-struct Telling {
+struct Telling<'t, 'n> {
     is_directory: bool,
     /// Of each entry.
     flags: u32,
     count: u32,
     bytes: Vec<u8>,
+    name_of: &'t mut Namer<'n>,
 }
 
-impl Telling {
+impl Telling<'_, '_> {
     fn tell(&mut self, acl: &Acl) {
         let of = |wanted| {
             let entry = acl.entries.iter().find(|entry| entry.tag == wanted);
@@ -66,7 +74,7 @@ impl Telling {
         self.deny(OWNER_WHO, 0, behind_owner & !owner);
         self.allow(OWNER_WHO, 0, owner, OF_OWNER);
         for (uid, permissions) in users {
-            let who = uid.to_string();
+            let who = self.who(AccountKind::User, uid);
             self.deny(who.as_bytes(), 0, by_groups & !permissions);
             self.allow(who.as_bytes(), 0, permissions, 0);
         }
@@ -84,8 +92,15 @@ impl Telling {
     fn of_group(&mut self, gid: Option<u32>, tell: impl FnOnce(&mut Self, &[u8])) {
         match gid {
             None => tell(self, GROUP_WHO),
-            Some(gid) => tell(self, gid.to_string().as_bytes()),
+            Some(gid) => {
+                let who = self.who(AccountKind::Group, gid);
+                tell(self, who.as_bytes());
+            }
         }
+    }
+
+    fn who(&mut self, kind: AccountKind, number: u32) -> Arc<str> {
+        (self.name_of)(kind, number).unwrap_or_else(|| number.to_string().into())
     }
 
     fn allow(&mut self, who: &[u8], flag: u32, permissions: u8, beside: u32) {
