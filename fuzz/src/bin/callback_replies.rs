@@ -103,7 +103,7 @@ fn engine() -> Engine {
         instance: 1,
         nfs2: false,
         delegations: steadfast_engine::Delegations::None,
-            local_guard: steadfast_engine::LocalGuard::None,
+        local_guard: steadfast_engine::LocalGuard::None,
         idmapping: steadfast_engine::IdMapping::default(),
         nfs4: true,
         handle_key: [3; 16],

@@ -25,7 +25,7 @@ impl State {
         shard.quieten(file, now_ms);
     }
 
-    /// From now on [`Effect::Undelegated`] tells when a file has no delegation any more.
+    /// From now on [`Effect::Undelegated`](crate::Effect::Undelegated) tells when a file has no delegation any more.
     pub fn watch_delegations(&self) {
         self.delegations.is_watched.store(true, Ordering::Relaxed);
     }
