@@ -85,7 +85,7 @@ pub fn gid_of(name: &str) -> io::Result<Option<u32>> {
 pub fn user_name(uid: u32) -> io::Result<Option<String>> {
     // SAFETY: of a found entry, the name is a string.
     user(By::Number(uid), |entry| unsafe { CStr::from_ptr(entry.pw_name) }.to_owned())
-        .map(|name| name.map(|name| name.to_string_lossy().into_owned()))
+        .map(|name| name.and_then(|name| name.into_string().ok()))
 }
 
 /// The name of a group; `None` if there is no such group.
@@ -95,7 +95,7 @@ pub fn user_name(uid: u32) -> io::Result<Option<String>> {
 pub fn group_name(gid: u32) -> io::Result<Option<String>> {
     // SAFETY: of a found entry, the name is a string.
     group(By::Number(gid), |entry| unsafe { CStr::from_ptr(entry.gr_name) }.to_owned())
-        .map(|name| name.map(|name| name.to_string_lossy().into_owned()))
+        .map(|name| name.and_then(|name| name.into_string().ok()))
 }
 
 /// By what a user or group is looked up.
@@ -105,9 +105,21 @@ enum By<'n> {
     Name(&'n CStr),
 }
 
+impl By<'_> {
+    /// Which errors mean that there is nobody. Some modules say so by ENOENT or ESRCH (getpwnam(3)), and others say by the
+    /// same that their directory cannot be reached: then a name must not be taken for nobody's.
+    fn nobody(self) -> &'static [c_int] {
+        match self {
+            Self::Number(_) => &[0, libc::ENOENT, libc::ESRCH],
+            Self::Name(_) => &[0],
+        }
+    }
+}
+
 /// Something of a user's entry.
 fn user<R>(by: By<'_>, take: impl FnOnce(&libc::passwd) -> R) -> io::Result<Option<R>> {
     found(
+        by.nobody(),
         |entry, buffer, length, found| match by {
             // SAFETY: the entry and the pointer are ours, and the buffer is as long as is said.
             By::Number(uid) => unsafe { libc::getpwuid_r(uid, entry, buffer, length, found) },
@@ -123,6 +135,7 @@ fn user<R>(by: By<'_>, take: impl FnOnce(&libc::passwd) -> R) -> io::Result<Opti
 /// Something of a group's entry.
 fn group<R>(by: By<'_>, take: impl FnOnce(&libc::group) -> R) -> io::Result<Option<R>> {
     found(
+        by.nobody(),
         |entry, buffer, length, found| match by {
             // SAFETY: the entry and the pointer are ours, and the buffer is as long as is said.
             By::Number(gid) => unsafe { libc::getgrgid_r(gid, entry, buffer, length, found) },
@@ -135,9 +148,10 @@ fn group<R>(by: By<'_>, take: impl FnOnce(&libc::group) -> R) -> io::Result<Opti
     )
 }
 
-/// Has `ask` look for an entry, with ever longer buffers. It is given where to write the entry, a buffer with
+/// Has `ask` look for an entry, with ever longer buffers. These errors mean that there is none. It is given where to write the entry, a buffer with
 /// its length, and where to write where the entry is.
 fn found<E, R>(
+    nobody: &[c_int],
     mut ask: impl FnMut(*mut E, *mut c_char, libc::size_t, *mut *mut E) -> c_int,
     take: impl FnOnce(&E) -> R,
 ) -> io::Result<Option<R>> {
@@ -150,8 +164,7 @@ fn found<E, R>(
             buffer.resize(buffer.len() * 2, 0);
             continue;
         }
-        // Some modules say "no such user" by one of these (getpwnam(3)).
-        if found.is_null() && matches!(error, 0 | libc::ENOENT | libc::ESRCH) {
+        if found.is_null() && nobody.contains(&error) {
             return Ok(None);
         }
         if found.is_null() {

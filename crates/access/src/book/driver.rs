@@ -327,9 +327,16 @@ impl NameBook {
     fn sweep(&self, driver: &mut Driver, now_ms: u64) {
         let mut useless = Vec::new();
         let (mut of_rules, mut of_owners) = (Vec::new(), Vec::new());
+        // Names that are being asked for: they stay, and count.
+        let (mut asked_of_rules, mut asked_of_owners) = (0, 0);
         self.table.for_each(|subject, slot| {
             let entry = &slot.entry;
-            if entry.watchers > 0 || entry.work != Work::Nothing {
+            if entry.watchers > 0 {
+                return;
+            }
+            if entry.work != Work::Nothing {
+                let is_of_owners = subject.kind().is_of_owners();
+                *(if is_of_owners { &mut asked_of_owners } else { &mut asked_of_rules }) += 1;
                 return;
             }
             let standing = entry.standing(now_ms, false, &self.bounds);
@@ -355,8 +362,8 @@ impl NameBook {
         // Decisions were made by them: what is not known any more is not looked after either.
         driver.is_roll_wanted |= self.let_oldest_go(&mut of_rules, &mut useless);
         self.let_oldest_go(&mut of_owners, &mut useless);
-        self.loose.of_rules.store(of_rules.len(), Ordering::Relaxed);
-        self.loose.of_owners.store(of_owners.len(), Ordering::Relaxed);
+        self.loose.of_rules.store(of_rules.len() + asked_of_rules, Ordering::Relaxed);
+        self.loose.of_owners.store(of_owners.len() + asked_of_owners, Ordering::Relaxed);
         self.counters.let_go.fetch_add(useless.len() as u64, Ordering::Relaxed);
         for subject in useless {
             self.let_go(driver, &subject);

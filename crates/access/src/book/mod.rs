@@ -117,6 +117,13 @@ struct Queue {
     in_flight: usize,
 }
 
+impl Queue {
+    /// How many wait to be sent.
+    fn waiting(&self) -> usize {
+        self.urgent.len() + self.bulk.len()
+    }
+}
+
 impl NameBook {
     /// An empty book.
     pub fn new(bounds: Bounds, service: Arc<dyn NameService>, clock: Arc<dyn Clock>) -> Arc<Self> {
@@ -227,16 +234,21 @@ impl NameBook {
         &self.answered_ms[kind.index()]
     }
 
-    /// Leaves a question, for one who waits.
-    fn want(&self, asked: Asked<'_>, now_ms: u64) {
+    /// Leaves a question, for one who waits. Whether there was room for it.
+    fn want(&self, asked: Asked<'_>, now_ms: u64) -> bool {
         let kind = asked.kind();
         let loose = self.loose.of(kind);
+        // Clients choose these, faster than anybody answers: what is refused leaves nothing behind.
+        if kind.is_of_owners() && self.tray.lock().queue(kind).waiting() >= WAITING_OF_OWNERS_MAX {
+            self.counters.refused.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
         let is_there = self.table.read(asked, |slot| slot.is_some());
         if !is_there && loose.load(Ordering::Relaxed) >= 2 * self.bounds.entries_max {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             let mut tray = self.tray.lock();
             self.ring(&mut tray);
-            return;
+            return false;
         }
         let (wanted_ms, is_new) = self.table.enter(asked, now_ms, |slot| {
             let entry = &mut slot.entry;
@@ -254,21 +266,21 @@ impl NameBook {
         if is_new {
             loose.fetch_add(1, Ordering::Relaxed);
         }
-        let Some(wanted_ms) = wanted_ms else { return };
+        let Some(wanted_ms) = wanted_ms else { return true };
         let subject = asked.to_subject();
-        let waiting_max = if kind.is_of_owners() { WAITING_OF_OWNERS_MAX } else { WAITING_MAX };
         let mut tray = self.tray.lock();
         tray.awaited.push((wanted_ms.saturating_add(self.bounds.patience_ms), subject.clone()));
         let queue = tray.queue(kind);
-        if queue.urgent.len() < waiting_max {
+        if queue.urgent.len() < WAITING_MAX {
             queue.urgent.push_back(subject);
         } else {
             drop(tray);
             self.table.write(asked, |slot| slot.entry.work = Work::Nothing);
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         }
         self.ring(&mut tray);
+        true
     }
 }
 
@@ -312,6 +324,16 @@ impl At<'_> {
 
     /// Asks about one name. `say` makes something of what is known.
     fn ask<R>(&self, asked: Asked<'_>, kind: Kind, say: impl FnOnce(Told<'_>) -> R) -> R {
+        self.ask_if_room(asked, kind, say).0
+    }
+
+    /// The same; and whether the question was left, if one was to be.
+    fn ask_if_room<R>(
+        &self,
+        asked: Asked<'_>,
+        kind: Kind,
+        say: impl FnOnce(Told<'_>) -> R,
+    ) -> (R, bool) {
         let Self { book, now_ms, .. } = *self;
         let (said, is_wanted) = book.table.read(asked, |slot| {
             let Some(slot) = slot else { return (say(Told::NotYet), true) };
@@ -344,10 +366,8 @@ impl At<'_> {
                 matches!(told, Told::NotYet) && entry.work == Work::Waiting { is_urgent: false };
             (say(told), is_promoted || entry.is_due(now_ms))
         });
-        if is_wanted {
-            book.want(asked, now_ms);
-        }
-        said
+        let is_left = !is_wanted || book.want(asked, now_ms);
+        (said, is_left)
     }
 
     fn doubt(&self, known: Known) -> Known {
@@ -384,12 +404,15 @@ impl At<'_> {
 
     /// The name of a user or group.
     pub fn name_of(&self, kind: AccountKind, number: u32) -> NameOf {
-        self.ask(Asked::NameOf(kind, number), Kind::NameOf, |told| match told {
+        let asked = Asked::NameOf(kind, number);
+        let (name, is_left) = self.ask_if_room(asked, Kind::NameOf, |told| match told {
             Told::Fact(Fact::Name(name)) => NameOf::Is(name.clone()),
             // There is something to tell without a name.
             Told::Fact(_) | Told::Group(_) | Told::Unreachable => NameOf::None,
             Told::NotYet => NameOf::NotYet,
-        })
+        });
+        // Nobody waits for what is not asked.
+        if name == NameOf::NotYet && !is_left { NameOf::None } else { name }
     }
 }
 

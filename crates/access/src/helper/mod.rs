@@ -104,7 +104,7 @@ impl Helper {
         patience: Duration,
     ) -> io::Result<Self> {
         let (jobs, receiver) = channel();
-        let mut worker = Worker { command, patience, process: None };
+        let mut worker = Worker { command, patience, process: None, has_failed: false };
         std::thread::Builder::new().name(name.to_owned()).spawn(move || worker.work(&receiver))?;
         Ok(Self { jobs })
     }
@@ -119,6 +119,8 @@ struct Worker {
     command: Vec<OsString>,
     patience: Duration,
     process: Option<Process>,
+    /// The last question could not be asked, which was told.
+    has_failed: bool,
 }
 
 struct Process {
@@ -192,13 +194,20 @@ impl Worker {
     fn ask(&mut self, question: &Question) -> Result<Answer, Failure> {
         let answered = self.try_to_ask(question);
         match answered {
-            Ok(Answer::Failed(reason)) => {
-                tracing::debug!("the system could not tell about {question:?}: {reason}");
-                Ok(Answer::Failed(reason))
+            Ok(answer) => {
+                self.has_failed = false;
+                if let Answer::Failed(reason) = &answer {
+                    tracing::debug!("the system could not tell about {question:?}: {reason}");
+                }
+                Ok(answer)
             }
-            Ok(answer) => Ok(answer),
             Err((failure, what)) => {
-                tracing::warn!("the system cannot be asked about {question:?}: {what}");
+                // Once, until it can be asked again: clients choose how many names there are.
+                if std::mem::replace(&mut self.has_failed, true) {
+                    tracing::debug!("the system cannot be asked about {question:?}: {what}");
+                } else {
+                    tracing::warn!("the system cannot be asked about {question:?}: {what}");
+                }
                 self.end();
                 Err(failure)
             }
@@ -309,7 +318,7 @@ mod tests {
 
     fn worker(script: &str, patience: Duration) -> Worker {
         let command = ["sh", "-c", script].map(OsString::from).to_vec();
-        Worker { command, patience, process: None }
+        Worker { command, patience, process: None, has_failed: false }
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -395,8 +404,12 @@ mod tests {
             assert_eq!(worker.user(1), Outcome::Failed(Failure::NotAsked), "{script}");
             assert!(worker.process.is_none());
         }
-        let mut worker =
-            Worker { command: vec!["/nowhere/steadfast".into()], patience: LONG, process: None };
+        let mut worker = Worker {
+            command: vec!["/nowhere/steadfast".into()],
+            patience: LONG,
+            process: None,
+            has_failed: false,
+        };
         assert_eq!(worker.user(1), Outcome::Failed(Failure::NotAsked));
     }
 }

@@ -138,3 +138,33 @@ fn whatever_names_clients_choose_decisions_stand_and_their_names_stay() {
     let shown = rig.book.look_up(&Subject::NumberOf(AccountKind::User, name("user999")));
     assert_eq!(shown.expect("it is known").answers, ["999"]);
 }
+
+/// Clients name owners faster than the name service answers.
+#[test]
+fn what_is_asked_of_a_slow_service_is_bounded_and_leaves_nothing() {
+    let rig = rig();
+    rig.service.set_manner(Manner::Keeps);
+    let names = |rig: &Rig| rig.book.statistics().owner_numbers.names;
+    for round in 0..8_u64 {
+        for n in 0..5_000 {
+            rig.book.at_present().number_of(AccountKind::User, &name(&format!("r{round}n{n}")));
+        }
+        // Patience ends, and what nobody uses is let go.
+        rig.pass(10_000);
+        rig.book.turn();
+    }
+    assert!(names(&rig) <= 10_100, "{}", names(&rig));
+    // Of a name that is not asked for nobody waits.
+    for uid in 0..10_100 {
+        rig.book.at_present().name_of(AccountKind::User, uid);
+    }
+    assert_eq!(rig.book.at_present().name_of(AccountKind::User, 1 << 20), NameOf::None);
+    rig.service.set_manner(Manner::Answers);
+    rig.service.set_account(AccountKind::User, "jane", 1000);
+    rig.service.answer_all();
+    for _ in 0..200 {
+        rig.book.turn();
+    }
+    rig.uid("jane");
+    assert_eq!(rig.uid("jane"), NumberOf::Is(1000));
+}
