@@ -17,7 +17,7 @@ pub(crate) struct Budget {
 
 /// Of the descriptors one in so many may be kept for locks: nothing closes those.
 const LOCKED_SHARE: usize = 4;
-/// Likewise for guards, which never take the room of locks: each may keep two descriptors.
+/// Likewise for guards, which never take the room of locks: each may keep three descriptors.
 const GUARDED_SHARE: usize = 8;
 
 impl Budget {
@@ -92,5 +92,21 @@ impl Drop for Descriptor {
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_do_not_take_the_room_of_locks() {
+        let budget = Budget::new(16);
+        let guards: Vec<_> = (0..3).map(|_| budget.room_to_guard()).collect();
+        assert_eq!(guards.iter().flatten().count(), 2);
+        let locks: Vec<_> = (0..5).map(|_| budget.room_to_lock()).collect();
+        assert_eq!(locks.iter().flatten().count(), 4);
+        drop((guards, locks));
+        assert!(budget.room_to_guard().is_some() && budget.room_to_lock().is_some());
     }
 }

@@ -24,7 +24,7 @@ use crate::attributes::{self, Identity};
 use crate::budget::{Budget, Descriptor};
 use crate::directory_stream::DirectoryStream;
 use crate::error::from_errno;
-use crate::guards::Guarded;
+use crate::guards::{GuardTable, Guarded};
 use crate::handle_form;
 use crate::kinds::VolumeKind;
 use crate::order::NodeOrder;
@@ -356,9 +356,11 @@ impl Node {
         }
     }
 
-    /// Its guard is gone.
-    pub(crate) fn unguard(&self, guarded: &Arc<Guarded>) {
+    /// Its guard is not wanted any more. Nobody gets another one meanwhile, whose lease would be given up with this one's.
+    pub(crate) fn unguard(&self, guarded: &Arc<Guarded>, table: &GuardTable) {
         let _turn = self.guarding.lock();
+        guarded.give_up(table);
+        // After that: what the node opens from here on breaks nothing.
         let mut guard = self.guard.lock();
         if guard.ptr_eq(&Arc::downgrade(guarded)) {
             *guard = Weak::new();

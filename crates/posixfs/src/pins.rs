@@ -40,8 +40,8 @@ macro_rules! reasons {
     )*};
 }
 
-// The first ones decide something: their pins are few enough to fit. Of the others there may be more,
-// and numbers that are told are wrong then.
+// The first ones decide something. If there are more pins than fit, their numbers are too low, and a tree stays that
+// need not; of the others, numbers that are told are wrong then.
 reasons! {
     /// The cache has it: a pin of each index.
     Kept: Lane::above(Lane::REST, 2);

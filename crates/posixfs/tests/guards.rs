@@ -280,6 +280,27 @@ fn who_waits_goes_on_when_the_time_is_over() {
     share.is_not_told();
 }
 
+/// The objects of a share that is taken away are found by nobody, and would not know of their guards.
+#[test]
+fn a_guard_ends_with_its_tree_and_is_told() {
+    let _turn = turn();
+    if !is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    for kind in [GuardKind::Read, GuardKind::Write] {
+        let place = plain();
+        let Share { tree, file, listener, told } = Share::on(&place);
+        let guard = tree.guard(&file, kind, &listener).unwrap();
+        let object = tree.object(&file);
+        drop(tree);
+        assert_eq!(told.recv_timeout(LONG), Ok(object));
+        assert!(guard.is_broken());
+        Process::new(&place.directory.join("f"), writes).goes_on();
+        drop(guard);
+    }
+}
+
 #[test]
 fn many_guards_are_told_each_of_its_own_file() {
     const FILES: usize = 100;

@@ -40,9 +40,7 @@ impl Guard for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.guarded.give_up(&self.table);
-        // After that: what the node opens from here on breaks nothing.
-        self.node.unguard(&self.guarded);
+        self.node.unguard(&self.guarded, &self.table);
     }
 }
 
