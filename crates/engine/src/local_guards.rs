@@ -19,7 +19,7 @@ use crate::export::ExportTable;
 use crate::local_locks::Place;
 use crate::outbound::Outbound;
 
-/// Whether a file is delegated that cannot be guarded from local processes.
+/// Whether files are delegated only if they can be guarded from local processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalGuard {
     /// Files are delegated without guards: no local process uses them, as the administrator has said.
@@ -27,7 +27,8 @@ pub enum LocalGuard {
     None,
     /// Without a guard there is no delegation.
     Required {
-        /// How long the kernel lets a local process wait, in ms: what was not returned by then is revoked.
+        /// How long the kernel lets a local process wait, in ms: a delegation to read that was not returned by then is
+        /// revoked.
         patience_ms: u64,
     },
 }
