@@ -211,7 +211,7 @@ fn pass_on(call: &Call<'_>, remote: &RemoteCall<'_>, w: &mut Writer<'_>) -> Resu
     if asked_version == 2 {
         // Whose result is a port of UDP (RFC 1833 §3.2, note 2).
         let netid = own_netids(call).find(|netid| netid.transport == Transport::Udp);
-        let port = netid.and_then(|netid| port_over(call, prog, netid.transport));
+        let port = netid.and_then(|netid| port_of(call, prog, vers, netid.transport));
         let port = port.ok_or(Refusal::NoProgram)?;
         RemoteResult2 { port: u32::from(port), res: b"" }.encode(w);
     } else {
@@ -268,6 +268,13 @@ fn port_over(call: &Call<'_>, program: u32, transport: Transport) -> Option<u16>
     (!served.is_empty()).then(|| port(call, program))
 }
 
+/// The port of a version, if that version is served over a transport.
+fn port_of(call: &Call<'_>, program: u32, version: u32, transport: Transport) -> Option<u16> {
+    let program = listed(call).find(|known| known.number == program)?;
+    let served = program.served_over(transport, call.shared.optional_versions());
+    served.iter().any(|known| known.number == version).then(|| port(call, program))
+}
+
 /// The transports we are reached by.
 fn netids(call: &Call<'_>) -> impl Iterator<Item = Netid> + use<> {
     call.shared.config.transports.netids()
@@ -287,10 +294,6 @@ fn ip(call: &Call<'_>, netid: Netid) -> IpAddr {
 
 /// The universal address of a program; empty if it is not served (RFC 1833 §2.2.1).
 fn address(call: &Call<'_>, wanted: &Binding<'_>, is_version_exact: bool) -> String {
-    let is_served = is_served(call, wanted.prog, wanted.vers);
-    if is_version_exact && !is_served {
-        return String::new();
-    }
     // The RFC has the netid ignored, and the one of the transport taken by which the request came.
     // Clients may well ask for another one that there is: then they use it.
     let (transport, is_ipv6) = (call.peer.transport, call.peer.local.ip().to_canonical().is_ipv6());
@@ -300,7 +303,11 @@ fn address(call: &Call<'_>, wanted: &Binding<'_>, is_version_exact: bool) -> Str
         .or_else(|| NETIDS.iter().find(is_own))
         .and_then(|meant| netids(call).find(|netid| netid == meant))
         .and_then(|netid| {
-            let port = port_over(call, wanted.prog, netid.transport)?;
+            let port = if is_version_exact {
+                port_of(call, wanted.prog, wanted.vers, netid.transport)?
+            } else {
+                port_over(call, wanted.prog, netid.transport)?
+            };
             Some(universal(ip(call, netid), port))
         })
         .unwrap_or_default()
@@ -333,17 +340,15 @@ fn dump3(call: &Call<'_>, w: &mut Writer<'_>) {
 /// GETADDRLIST (RFC 1833 §2.2.1): every transport of one program and version.
 fn address_list(call: &Call<'_>, wanted: &Binding<'_>, w: &mut Writer<'_>) {
     let mut list = ListWriter::new(w);
-    if is_served(call, wanted.prog, wanted.vers) {
-        for netid in netids(call) {
-            let Some(port) = port_over(call, wanted.prog, netid.transport) else { continue };
-            list.push(&AddressEntry {
-                maddr: universal(ip(call, netid), port).as_bytes(),
-                nc_netid: netid.name.as_bytes(),
-                nc_semantics: netid.semantics(),
-                nc_protofmly: netid.family_name().as_bytes(),
-                nc_proto: netid.protocol_name().as_bytes(),
-            });
-        }
+    for netid in netids(call) {
+        let Some(port) = port_of(call, wanted.prog, wanted.vers, netid.transport) else { continue };
+        list.push(&AddressEntry {
+            maddr: universal(ip(call, netid), port).as_bytes(),
+            nc_netid: netid.name.as_bytes(),
+            nc_semantics: netid.semantics(),
+            nc_protofmly: netid.family_name().as_bytes(),
+            nc_proto: netid.protocol_name().as_bytes(),
+        });
     }
     list.end();
 }

@@ -30,13 +30,18 @@ struct Asked {
 
 impl Asked {
     fn at(local: &str, transports: Transports) -> Self {
+        Self::of(local, transports, false, Transport::Tcp)
+    }
+
+    /// One that is asked over a transport, and may serve NFSv4.
+    fn of(local: &str, transports: Transports, nfs4: bool, asked_over: Transport) -> Self {
         let config = EngineConfig {
             instance: 1,
             nfs2: false,
             delegations: steadfast_engine::Delegations::None,
             local_guard: steadfast_engine::LocalGuard::None,
             idmapping: steadfast_engine::IdMapping::default(),
-            nfs4: false,
+            nfs4,
             handle_key: [9; 16],
             write_verifier: 77,
             transfer_bytes_max: 1 << 20,
@@ -49,12 +54,17 @@ impl Asked {
         let address = SocketAddr::new(local.ip(), 700);
         Self {
             engine: Engine::new(config, ExportTable::default()),
-            peer: Peer::new(address, local, Transport::Tcp),
+            peer: Peer::new(address, local, asked_over),
         }
     }
 
     /// The results of a call, behind the head of its reply.
     fn call(&self, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+        self.reply(version, procedure, arguments).expect("a reply")
+    }
+
+    /// The same; nothing if there is no reply.
+    fn reply(&self, version: u32, procedure: u32, arguments: &[u8]) -> Option<Vec<u8>> {
         let mut message = Vec::new();
         let mut w = Writer::new(&mut message);
         for word in [1, 0, 2, RPCBIND, version, procedure, 0, 0, 0, 0] {
@@ -63,11 +73,15 @@ impl Asked {
         message.extend_from_slice(arguments);
         let mut reply = ReplyBuffer::default();
         let verdict = self.engine.call(&mut Host, &self.peer, 0, &message, &mut reply);
-        assert!(matches!(verdict, Verdict::Replied));
+        match verdict {
+            Verdict::Replied => {}
+            Verdict::Silent => return None,
+            _ => panic!("neither a reply nor none"),
+        }
         let mut r = Reader::new(&reply.bytes);
         let head: Vec<u32> = (0..6).map(|_| r.u32().unwrap()).collect();
         assert_eq!(head, [1, 1, 0, 0, 0, 0]);
-        reply.bytes.split_off(r.position())
+        Some(reply.bytes.split_off(r.position()))
     }
 
     /// GETPORT of version 2.
@@ -82,13 +96,22 @@ impl Asked {
 
     /// GETADDR (3) or GETVERSADDR (9) of version 4.
     fn address(&self, procedure: u32, netid: &str) -> String {
-        let told = self.call(4, procedure, &nfs_by(netid));
+        self.address_of(3, procedure, netid)
+    }
+
+    /// The same for a version of NFS.
+    fn address_of(&self, version: u32, procedure: u32, netid: &str) -> String {
+        let told = self.call(4, procedure, &nfs_by(version, netid));
         String::from_utf8(Reader::new(&told).opaque(100).unwrap().to_vec()).unwrap()
     }
 
     /// The netids of GETADDRLIST.
     fn address_list(&self) -> Vec<String> {
-        let told = self.call(4, 11, &nfs_by(""));
+        self.address_list_of(3)
+    }
+
+    fn address_list_of(&self, version: u32) -> Vec<String> {
+        let told = self.call(4, 11, &nfs_by(version, ""));
         let mut r = Reader::new(&told);
         let mut netids = Vec::new();
         while r.bool().unwrap() {
@@ -133,11 +156,11 @@ fn text(r: &mut Reader<'_>) -> String {
     String::from_utf8(r.opaque(100).unwrap().to_vec()).unwrap()
 }
 
-fn nfs_by(netid: &str) -> Vec<u8> {
+fn nfs_by(version: u32, netid: &str) -> Vec<u8> {
     let mut arguments = Vec::new();
     let mut w = Writer::new(&mut arguments);
     w.u32(NFS);
-    w.u32(3);
+    w.u32(version);
     w.opaque(netid.as_bytes());
     w.opaque(b"");
     w.opaque(b"");
@@ -194,4 +217,40 @@ fn without_ipv4_nobody_is_sent_there() {
     let by_ipv4 = Asked::at("127.0.0.1:111", only_ipv6);
     assert_eq!((by_ipv4.port(NFS, TCP), by_ipv4.port(NFS, UDP)), (0, 0));
     assert!(by_ipv4.dumped_protocols().is_empty());
+}
+
+/// NULL of a version of NFS, to be passed on by CALLIT.
+fn null_of(version: u32) -> Vec<u8> {
+    let mut arguments = Vec::new();
+    let mut w = Writer::new(&mut arguments);
+    for word in [NFS, version, 0] {
+        w.u32(word);
+    }
+    w.opaque(b"");
+    arguments
+}
+
+#[test]
+fn nobody_is_sent_to_a_version_over_a_transport_that_it_is_not_served_over() {
+    let [over_tcp, over_udp] = [Transport::Tcp, Transport::Udp]
+        .map(|asked_over| Asked::of("127.0.0.1:111", ALL, true, asked_over));
+    assert_eq!(over_tcp.address_list_of(3), ["tcp", "udp", "tcp6", "udp6"]);
+    assert_eq!(over_tcp.address_list_of(4), ["tcp", "tcp6"]);
+    for (netid, is_told) in [("tcp", true), ("udp", false), ("tcp6", true), ("udp6", false)] {
+        assert_eq!(!over_tcp.address_of(4, 9, netid).is_empty(), is_told, "{netid}");
+        // GETADDR tells where the program is, whatever version of it (RFC 1833 §2.2.1).
+        assert!(!over_tcp.address_of(4, 3, netid).is_empty(), "{netid}");
+    }
+    // CALLIT of versions 2 and 4 of rpcbind. The result of version 2 is a port of UDP.
+    for (asked, rpcbind, nfs, is_answered) in [
+        (&over_udp, 2, 3, true),
+        (&over_udp, 2, 4, false),
+        (&over_udp, 4, 3, true),
+        (&over_udp, 4, 4, false),
+        (&over_tcp, 4, 4, true),
+        (&over_tcp, 2, 4, false),
+    ] {
+        let reply = asked.reply(rpcbind, 5, &null_of(nfs));
+        assert_eq!(reply.is_some(), is_answered, "version {nfs} by version {rpcbind}");
+    }
 }

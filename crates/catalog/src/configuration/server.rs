@@ -133,6 +133,19 @@ pub enum LogTarget {
     Journald,
 }
 
+impl std::str::FromStr for LogTarget {
+    type Err = String;
+
+    /// `stderr` or `journald`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "stderr" => Ok(Self::Stderr),
+            "journald" => Ok(Self::Journald),
+            other => Err(format!("log must be \"stderr\" or \"journald\", not {}", shown(other))),
+        }
+    }
+}
+
 /// Which delegations clients are granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delegations {
@@ -192,6 +205,21 @@ pub enum Nfs4Owners {
     Numbers,
     /// By name and domain, where there is a name.
     Names,
+}
+
+impl std::str::FromStr for Nfs4Owners {
+    type Err = String;
+
+    /// `numbers` or `names`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "numbers" => Ok(Self::Numbers),
+            "names" => Ok(Self::Names),
+            other => {
+                Err(format!("nfs4_owners must be \"numbers\" or \"names\", not {}", shown(other)))
+            }
+        }
+    }
 }
 
 /// `[server]`; what is `None` was not said.
@@ -297,9 +325,9 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         udp: document.boolean(table, "udp"),
         nfs2: document.boolean(table, "nfs2"),
         nfs4: document.boolean(table, "nfs4"),
-        delegations: delegations(document, table),
-        local_guard: local_guard(document, table),
-        nfs4_owners: nfs4_owners(document, table),
+        delegations: word(document, table, "delegations", ["none", "read", "write"]),
+        local_guard: word(document, table, "local_guard", ["required", "none"]),
+        nfs4_owners: word(document, table, "nfs4_owners", ["numbers", "names"]),
         nfs4_domain: nfs4_domain(document, table),
         rpcbind: document.boolean(table, "rpcbind"),
         share_own_files: document.boolean(table, "share_own_files"),
@@ -331,7 +359,7 @@ pub(super) fn read(document: &mut Document<'_>, root: Table<'_>) -> ServerSettin
         reply_cache_bytes_max,
         reply_cache_history_s: reply_cache_history_s.map(|n| n.value),
         recovery_wait_s: recovery_wait_s.map(|n| n.value),
-        log: log(document, table),
+        log: word(document, table, "log", ["stderr", "journald"]),
         log_filter: document
             .string(table, "log_filter")
             .map(|text| Placed { value: text.value.to_owned(), place: text.place }),
@@ -411,53 +439,18 @@ fn transfer_bytes_max(document: &mut Document<'_>, table: Table<'_>) -> Option<u
     u32::try_from(number.value).ok()
 }
 
-fn log(document: &mut Document<'_>, table: Table<'_>) -> Option<LogTarget> {
-    let text = document.string(table, "log")?;
-    match text.value {
-        "stderr" => Some(LogTarget::Stderr),
-        "journald" => Some(LogTarget::Journald),
-        other => {
-            let suggestion = nearest(other, ["stderr", "journald"]).map(String::from);
-            let what = format!("log must be \"stderr\" or \"journald\", not {}", shown(other));
-            document.refuse(text.place, what, suggestion);
-            None
-        }
-    }
-}
-
-fn delegations(document: &mut Document<'_>, table: Table<'_>) -> Option<Delegations> {
-    let text = document.string(table, "delegations")?;
+/// One of a few words.
+fn word<W: std::str::FromStr<Err = String>, const N: usize>(
+    document: &mut Document<'_>,
+    table: Table<'_>,
+    key: &str,
+    words: [&str; N],
+) -> Option<W> {
+    let text = document.string(table, key)?;
     match text.value.parse() {
-        Ok(delegations) => Some(delegations),
+        Ok(word) => Some(word),
         Err(what) => {
-            let suggestion = nearest(text.value, ["none", "read", "write"]).map(String::from);
-            document.refuse(text.place, what, suggestion);
-            None
-        }
-    }
-}
-
-fn local_guard(document: &mut Document<'_>, table: Table<'_>) -> Option<LocalGuard> {
-    let text = document.string(table, "local_guard")?;
-    match text.value.parse() {
-        Ok(local_guard) => Some(local_guard),
-        Err(what) => {
-            let suggestion = nearest(text.value, ["required", "none"]).map(String::from);
-            document.refuse(text.place, what, suggestion);
-            None
-        }
-    }
-}
-
-fn nfs4_owners(document: &mut Document<'_>, table: Table<'_>) -> Option<Nfs4Owners> {
-    let text = document.string(table, "nfs4_owners")?;
-    match text.value {
-        "numbers" => Some(Nfs4Owners::Numbers),
-        "names" => Some(Nfs4Owners::Names),
-        other => {
-            let suggestion = nearest(other, ["numbers", "names"]).map(String::from);
-            let what =
-                format!("nfs4_owners must be \"numbers\" or \"names\", not {}", shown(other));
+            let suggestion = nearest(text.value, words).map(String::from);
             document.refuse(text.place, what, suggestion);
             None
         }
