@@ -3,7 +3,7 @@
 //! [`Catalog`] has all groups with their files' texts, and does what administrators ask for
 //! ([`manage`]): a batch of operations becomes edits of these texts, and changes of shares.
 //! [`Configuration::parse`] reads `steadfast.toml`, and tells every mistake in it and where it is.
-//! [`exports`] reads and writes the tables of exports(5); [`planned`] and [`Wanted`] compare what is
+//! [`exports`] reads and writes the tables of exports(5), [`ganesha`] reads the configuration of nfs-ganesha; [`planned`] and [`Wanted`] compare what is
 //! there with what is wanted.
 //!
 //! What a share means for a call is in `steadfast_shares`, which knows none of this. This crate must
@@ -13,7 +13,9 @@
 mod catalog;
 pub mod configuration;
 mod effective;
+mod entitled;
 pub mod exports;
+pub mod ganesha;
 mod group;
 pub mod manage;
 mod pattern;

@@ -196,3 +196,38 @@ fn a_link_local_address_is_listened_on_by_its_interface() {
     }
     assert!(said.contains("serving at [fe80::1%"), "{said}");
 }
+
+#[test]
+fn exports_of_nfs_ganesha_become_shares_that_clients_mount_by_both_paths() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let main = server.place.write("ganesha.conf", "%include \"exports.conf\"\nLOG { }\n");
+    let import = |text: &str, words: &[&str]| {
+        server.place.write("exports.conf", text);
+        let done = server.run(&[&["import", "--from", "ganesha", utf8(&main)], words].concat());
+        (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned() + &stderr(&done))
+    };
+    let export = |more: &str| {
+        let path = utf8(&data);
+        format!(
+            "EXPORT {{\n Export_Id = 7; Path = {path}; Pseudo = /pseudo;\n FSAL {{ Name = VFS; }}\n {more}\n}}\n"
+        )
+    };
+    let (status, told) = import(&export("Access_Type = RW; SecType = krb5p;"), &[]);
+    assert_eq!(status, Some(1), "{told}");
+    assert!(told.contains("exports.conf:1:1: Kerberos is not served yet"), "{told}");
+    server.mount(utf8(&data)).expect_err("nothing was imported");
+    let whole = export("Access_Type = RW; CLIENT { Clients = 192.0.2.0/24; Access_Type = None; }");
+    let (status, told) = import(&whole, &["--dry-run"]);
+    assert_eq!(status, Some(0), "{told}");
+    assert!(told.contains("2 shares added"), "{told}");
+    server.mount("/pseudo").expect_err("it was a dry run");
+    let (status, told) = import(&whole, &[]);
+    assert_eq!(status, Some(0), "{told}");
+    assert!(told.contains("LOG is not taken over"), "{told}");
+    server.mount(utf8(&data)).expect("by its path");
+    server.mount("/pseudo").expect("by its place in the pseudo file system");
+    let shown = server.run(&["share", "explain", "/pseudo", "192.0.2.1"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("refused") || shown.contains("no access"), "{shown}");
+}

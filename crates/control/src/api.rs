@@ -234,10 +234,30 @@ pub struct Document {
     pub partial: bool,
 }
 
-/// Files of exports(5), whose entries become shares.
+/// What files of another server are written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImportForm {
+    /// exports(5)
+    #[default]
+    Exports,
+    /// The configuration of nfs-ganesha.
+    Ganesha,
+}
+
+impl ImportForm {
+    fn is_exports(&self) -> bool {
+        *self == Self::Exports
+    }
+}
+
+/// Files of another server, whose entries become shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Import {
+    /// What they are written in.
+    #[serde(default, skip_serializing_if = "ImportForm::is_exports")]
+    pub form: ImportForm,
     /// In the order in which they are read.
     pub exports: Vec<ExportsFile>,
     /// The group that the shares are added to, which is made if there is none.
@@ -250,7 +270,7 @@ pub struct Import {
     pub partial: bool,
 }
 
-/// A file of exports(5).
+/// A file of another server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportsFile {

@@ -647,6 +647,11 @@ fn shares(seeds: &Seeds<'_>) -> io::Result<()> {
         *.example(sec=sys:krb5,all_squash,anonuid=-2)\n/b\\040c fd00::/8(crossmnt) *\n/d\n\
         /e host (rw)\n/f gss/krb5(rw) 10.1.2.3/8(async,fsid=0,nohide)\n";
     seeds.put("exports_text", "exports", exports.as_bytes())?;
+    let ganesha = "# all\nEXPORT_DEFAULTS { Access_Type = RO; CLIENT { Clients = @staff, 10.0.0.1; } }\n%include \"a\"\n\
+        EXPORT { Export_Id = 0x1; Path = \"/my data\"; Pseudo = '/d'; Protocols = 3, 4; Squash = All;\n\
+        SecType = none, sys, krb5; Anonymous_Uid = -2; FSAL { Name = NULL; FSAL { Name = VFS; } }\n\
+        CLIENT { Clients = *.example, fd00::/8; Access_Type = RW; Disable_ACL = yes; } }\nLOG { A { B = C; } }\n";
+    seeds.put("ganesha_text", "file", ganesha.as_bytes())?;
     let record = r#"{"record":{"sequence":1,"time_ms":2,"who":"me","operations_total":1,"edits":[
         {"group":"g","item":"file","after":"\n[[share]]\npath = \"/a\"\n","cuts":[0]},
         {"group":"g","item":{"share":"/a"},"before":"x","after":"[[share]]\npath = \"/a\"\nid = 1\n",

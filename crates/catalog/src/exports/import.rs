@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 
 use steadfast_shares::{
-    ClientPattern, Coverage, Field, Inherited, PatternError, RuleSpec, ShareOptions, shown,
-    spans_mapped,
+    ClientPattern, Coverage, Field, Inherited, PatternError, ShareOptions, shown, spans_mapped,
 };
 
 use super::exportent::{Exportent, Word};
 use super::precedence;
 use super::text::{Client, Entry, Text, entries};
 use crate::configuration::{ConfigurationError, Place, Placed, TEXT_BYTES_MAX};
+use crate::entitled::{Entitled, share_of};
 use crate::manage::{GroupSpec, Mistake, Operation, ShareSpec};
 
 /// What texts of exports(5) come down to.
@@ -37,16 +37,15 @@ struct Gathered {
     /// Names of it with symbolic links, by which clients may mount it too.
     other_paths: Vec<String>,
     place: String,
-    clients: Vec<Entitled>,
+    clients: Vec<WrittenClient>,
     is_broken: bool,
 }
 
 /// A client of a share.
-struct Entitled {
-    pattern: ClientPattern,
+struct WrittenClient {
+    who: Entitled,
     /// In which order it is asked: see [`precedence`].
     precedence: u8,
-    options: ShareOptions,
     /// Where it was written: in which file, and there.
     place: (usize, Place),
 }
@@ -118,7 +117,9 @@ pub fn import(
     }
     for mut share in gathered.into_iter().filter(|share| !share.is_broken) {
         let (place, other_paths) = (share.place.clone(), std::mem::take(&mut share.other_paths));
-        let share = spec(share, &inherited.options);
+        let clients: Vec<_> = share.clients.into_iter().map(|client| client.who).collect();
+        let spec = ShareSpec { path: share.path, ..ShareSpec::default() };
+        let share = share_of(spec, &clients, &inherited.options);
         let others = other_paths.into_iter().map(|path| {
             let directory = Some(share.path.clone());
             ShareSpec { path, directory, ..share.clone() }
@@ -172,7 +173,8 @@ impl Import<'_> {
             before = Some(client);
             if let Some((pattern, precedence, options)) = self.client(client) {
                 let place = (self.file.0, client.name.place);
-                clients.push(Entitled { pattern, precedence, options, place });
+                let who = Entitled { pattern, options };
+                clients.push(WrittenClient { who, precedence, place });
             }
         }
         let is_broken = entry.is_broken || self.mistakes.len() > mistakes;
@@ -245,12 +247,12 @@ impl Import<'_> {
     fn put_in_order(&mut self, share: &mut Gathered, texts: &[(&str, &str)]) {
         let path = shown(&share.path);
         share.clients.sort_by_key(|client| client.precedence);
-        let mut asked: Vec<Entitled> = Vec::with_capacity(share.clients.len());
+        let mut asked: Vec<WrittenClient> = Vec::with_capacity(share.clients.len());
         let mut seen = Coverage::default();
         for client in std::mem::take(&mut share.clients) {
-            if let Some((by, _)) = seen.covering(&client.pattern) {
-                let pattern = shown(&client.pattern.to_string());
-                let what = if by == client.pattern {
+            if let Some((by, _)) = seen.covering(&client.who.pattern) {
+                let pattern = shown(&client.who.pattern.to_string());
+                let what = if by == client.who.pattern {
                     format!("{path} has an entry for {pattern} already, and that one counts")
                 } else {
                     let by = shown(&by.to_string());
@@ -259,11 +261,11 @@ impl Import<'_> {
                 self.warn_at(client.place, texts, what);
                 continue;
             }
-            seen.add(&client.pattern, Field::Client(asked.len()));
+            seen.add(&client.who.pattern, Field::Client(asked.len()));
             asked.push(client);
         }
         share.clients = asked;
-        let crosses = |client: &Entitled| client.options.crosses_mounts;
+        let crosses = |client: &WrittenClient| client.who.options.crosses_mounts;
         let first = share.clients.iter().find(|client| crosses(client)).map(|client| client.place);
         if let Some(place) = first
             && !share.clients.iter().all(crosses)
@@ -273,7 +275,7 @@ impl Import<'_> {
                  have not"
             );
             self.warn_at(place, texts, what);
-            share.clients.iter_mut().for_each(|client| client.options.crosses_mounts = false);
+            share.clients.iter_mut().for_each(|client| client.who.options.crosses_mounts = false);
         }
         self.agree_about_mounts(share, texts);
     }
@@ -281,19 +283,19 @@ impl Import<'_> {
     /// `mp` of some clients holds for all: nobody gets more than was meant for him.
     fn agree_about_mounts(&mut self, share: &mut Gathered, texts: &[(&str, &str)]) {
         let mut all = Vec::new();
-        for mount in share.clients.iter().flat_map(|client| &client.options.required_mounts) {
+        for mount in share.clients.iter().flat_map(|client| &client.who.options.required_mounts) {
             if !all.contains(mount) {
                 all.push(mount.clone());
             }
         }
         let mut clients = share.clients.iter();
-        let others = clients.find(|client| client.options.required_mounts != all);
+        let others = clients.find(|client| client.who.options.required_mounts != all);
         if let Some(place) = others.map(|client| client.place) {
             let path = shown(&share.path);
             let what = format!("mp holds for a share as a whole here: for all clients of {path}");
             self.warn_at(place, texts, what);
             for client in &mut share.clients {
-                client.options.required_mounts.clone_from(&all);
+                client.who.options.required_mounts.clone_from(&all);
             }
         }
     }
@@ -416,32 +418,4 @@ fn entry_place(client: &Client) -> Place {
     let mut words = lists.flatten();
     let sec = words.find(|word| word.value.starts_with("sec="));
     sec.map_or(client.name.place, |word| word.place)
-}
-
-/// The share: with its clients in a list if all may do the same, else with rules.
-fn spec(gathered: Gathered, inherited: &ShareOptions) -> ShareSpec {
-    let mut share = ShareSpec { path: gathered.path, ..ShareSpec::default() };
-    let Some(Entitled { options: first, .. }) = gathered.clients.first() else { return share };
-    if gathered.clients.iter().all(|client| client.options == *first) {
-        share.options = first.words(inherited);
-        share.clients = gathered.clients.iter().map(|client| client.pattern.to_string()).collect();
-        return share;
-    }
-    let common = ShareOptions {
-        crosses_mounts: first.crosses_mounts,
-        required_mounts: first.required_mounts.clone(),
-        ..inherited.clone()
-    };
-    share.options = common.words(inherited);
-    let mut last: Option<&ShareOptions> = None;
-    for Entitled { pattern, options, .. } in &gathered.clients {
-        if last.replace(options) != Some(options) {
-            let options = options.words(&common);
-            share.rules.push(RuleSpec { clients: Vec::new(), options });
-        }
-        if let Some(rule) = share.rules.last_mut() {
-            rule.clients.push(pattern.to_string());
-        }
-    }
-    share
 }

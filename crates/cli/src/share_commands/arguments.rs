@@ -358,10 +358,19 @@ pub(crate) struct RollbackArguments {
     pub(crate) server: ServerChoice,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportFrom {
+    Exports,
+    Ganesha,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
-    /// Files of exports(5) (default: /etc/exports and /etc/exports.d/*.exports).
+    /// The files (default: /etc/exports and /etc/exports.d/*.exports, or /etc/ganesha/ganesha.conf).
     pub(crate) files: Vec<PathBuf>,
+    /// What they are: exports(5), or the configuration of nfs-ganesha with what it includes.
+    #[arg(long, value_enum, default_value_t = ImportFrom::Exports)]
+    pub(crate) from: ImportFrom,
     /// The group that the shares are added to, which is made if there is none.
     #[arg(short, long, value_name = "GROUP", default_value = "exports")]
     pub(crate) group: String,

@@ -6,6 +6,7 @@
 
 pub(crate) mod arguments;
 mod changes;
+mod import_files;
 mod rule;
 mod waiting;
 
@@ -17,8 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_catalog::manage::{Batch, DefaultsSpec, Operation};
 use steadfast_control::api::{
-    AcceptRequest, Applied, Document, ExplainRequest, ExportsFile, Import, Mistake, ShareFilter,
-    Wish,
+    AcceptRequest, Applied, Document, ExplainRequest, Import, Mistake, ShareFilter, Wish,
 };
 use steadfast_control::plain;
 use steadfast_control::statistics::unix_time;
@@ -187,19 +187,9 @@ fn wish(file: &Path, comment: Option<&String>, partial: bool) -> Result<Wish> {
 
 /// `steadfast import`
 pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
-    let files = if arguments.files.is_empty() {
-        exports_files(Path::new("/etc"))?
-    } else {
-        arguments.files.clone()
-    };
-    let exports = files.iter().map(|file| {
-        let name = file.display().to_string();
-        let bytes = std::fs::read(file).with_context(|| format!("{name} cannot be read"))?;
-        let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name} is not UTF-8"))?;
-        Ok(ExportsFile { name, text })
-    });
     let wanted = Import {
-        exports: exports.collect::<Result<_>>()?,
+        form: import_files::form(arguments.from),
+        exports: import_files::read(arguments.from, &arguments.files)?,
         group: arguments.group.clone(),
         comment: arguments.change.comment.clone(),
         partial: arguments.partial,
@@ -222,35 +212,6 @@ pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
 fn defaults(choice: &ServerChoice) -> DefaultsSpec {
     let file = choice.config.as_deref().unwrap_or(CONFIGURATION_FILE.as_ref());
     read(file).map(|configuration| configuration.defaults).unwrap_or_default()
-}
-
-/// The files that exportfs(8) reads, in its order.
-fn exports_files(etc: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let directory = etc.join("exports.d");
-    match directory.read_dir() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        entries => {
-            let context = || format!("{} cannot be read", directory.display());
-            for entry in entries.with_context(context)? {
-                let path = entry.with_context(context)?.path();
-                let is_hidden =
-                    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-                if !is_hidden && path.extension().is_some_and(|extension| extension == "exports") {
-                    files.push(path);
-                }
-            }
-        }
-    }
-    files.sort();
-    let exports = etc.join("exports");
-    if exports.exists() {
-        files.insert(0, exports.clone());
-    }
-    if files.is_empty() {
-        bail!("there is neither {} nor anything in {}", exports.display(), directory.display());
-    }
-    Ok(files)
 }
 
 /// `steadfast rollback`

@@ -1,10 +1,9 @@
 //! What a wish comes down to: a batch, and what is told beside it.
 
-use steadfast_catalog::exports::import;
 use steadfast_catalog::manage::{Batch, DefaultsSpec, GroupSpec};
-use steadfast_catalog::{Catalog, Wanted, places_in, planned};
+use steadfast_catalog::{Catalog, Wanted, exports, ganesha, places_in, planned};
 use steadfast_control::Refusal;
-use steadfast_control::api::{Document, Import, Mistake, Plan, Wish};
+use steadfast_control::api::{Document, Import, ImportForm, Mistake, Plan, Wish};
 use steadfast_shares::Inherited;
 
 use super::state::State;
@@ -76,7 +75,11 @@ impl<'a> ComesTo<'a> {
         let file = catalog.file(&wanted.group);
         let inherited =
             inherited(catalog.defaults(), file.map(steadfast_catalog::GroupFile::group));
-        let imported = import(&texts, &wanted.group, file.is_none(), &inherited, &real_path);
+        let (group, is_new) = (wanted.group.as_str(), file.is_none());
+        let imported = match wanted.form {
+            ImportForm::Exports => exports::import(&texts, group, is_new, &inherited, &real_path),
+            ImportForm::Ganesha => ganesha::import(&texts, group, is_new, &inherited),
+        };
         Self {
             batch: Batch {
                 operations: imported.operations,

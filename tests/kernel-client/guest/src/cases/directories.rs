@@ -150,7 +150,9 @@ pub(crate) fn rename(context: &Context) -> Result<()> {
     expect_equal(&text, &"inside".to_owned(), "content that moved along")?;
     let parent = std::fs::metadata(at("moved/deeper/.."))?.ino();
     expect_equal(&parent, &std::fs::metadata(at("moved"))?.ino(), "the new `..`")?;
-    expect_equal(&std::fs::metadata(at("moved"))?.nlink(), &3, "links of the new parent")?;
+    // btrfs does not count directories.
+    let links = std::fs::metadata(at("moved"))?.nlink();
+    ensure!(matches!(links, 1 | 3), "the new parent has {links} links, not 3");
     expect_equal(&std::fs::metadata(at("same"))?.nlink(), &2, "links after rename to itself")
 }
 

@@ -7,8 +7,8 @@ use steadfast_shares::RuleSpec;
 
 use super::*;
 use crate::api::{
-    Action, Document, ExportsFile, HistoryEntry, Import, KeyChange, Mistake, PlannedChange,
-    PluginFault,
+    Action, Document, ExportsFile, HistoryEntry, Import, ImportForm, KeyChange, Mistake,
+    PlannedChange, PluginFault,
 };
 use crate::explain::{Identity, LookUp, RightsTold};
 
@@ -171,7 +171,10 @@ fn requests() -> Samples {
     };
     vec![
         ("Document", json!(Document { comment: Some(text()), ..<_>::default() })),
-        ("Import", json!(Import { comment: Some(text()), ..<_>::default() })),
+        (
+            "Import",
+            json!(Import { form: ImportForm::Ganesha, comment: Some(text()), ..<_>::default() }),
+        ),
         ("ExportsFile", json!(ExportsFile::default())),
         ("Batch", json!(batch)),
         ("Changes", json!(batch)["operations"][0]["changes"].clone()),
