@@ -246,6 +246,7 @@ pub enum ImportForm {
 }
 
 impl ImportForm {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
     fn is_exports(&self) -> bool {
         *self == Self::Exports
     }

@@ -28,7 +28,7 @@ pub fn import(
     let mut import = Import::default();
     let read: Vec<_> = texts.iter().map(|(file, text)| (*file, read(text))).collect();
     for (file, text) in &read {
-        import.file = (*file).to_owned();
+        (*file).clone_into(&mut import.file);
         for error in &text.errors {
             import.refuse(error.clone());
         }
@@ -37,7 +37,7 @@ pub fn import(
     // Without what holds for all, somebody might get more.
     let can_go_on = import.mistakes.is_empty();
     for (file, text) in &read {
-        import.file = (*file).to_owned();
+        (*file).clone_into(&mut import.file);
         for item in &text.items {
             import.block(item);
         }
@@ -316,7 +316,7 @@ impl Import {
         match item.name.value.to_ascii_lowercase().as_str() {
             "export_id" => {
                 let Placed { value, place } = word(item)?.clone();
-                let id = number(&value).filter(|id| *id <= u32::from(u16::MAX));
+                let id = number(&value).filter(|id| u16::try_from(*id).is_ok());
                 let Some(value) = id else {
                     let what =
                         format!("Export_Id needs a number up to 65535, not {}", shown(&value));

@@ -174,19 +174,3 @@ fn a_directory_that_is_not_there_is_not_shared_by_mistake() {
     let error = add("project").expect_err("it is not").to_string();
     assert!(error.contains("did you mean") && error.contains("--force"), "{error}");
 }
-
-#[test]
-fn exports_are_read_from_where_exportfs_reads_them() {
-    let etc = tempfile::tempdir().expect("a directory");
-    assert!(exports_files(etc.path()).expect_err("none").to_string().contains("neither"));
-    std::fs::create_dir(etc.path().join("exports.d")).expect("made");
-    for name in ["exports", "exports.d/b.exports", "exports.d/a.exports", "exports.d/.c.exports"] {
-        std::fs::write(etc.path().join(name), "").expect("written");
-    }
-    std::fs::write(etc.path().join("exports.d/README"), "").expect("written");
-    let found = exports_files(etc.path()).expect("files");
-    let names: Vec<_> =
-        found.iter().filter_map(|path| path.strip_prefix(etc.path()).ok()).collect();
-    let expected = ["exports", "exports.d/a.exports", "exports.d/b.exports"];
-    assert_eq!(names, expected.map(Path::new));
-}

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use super::expect_equal;
@@ -67,18 +68,24 @@ pub(crate) fn set_read_and_enforced(context: &Context) -> Result<()> {
         }
     }
     expect_equal(&entries(&path)?, &told, "the list after refusals")?;
-    inherited(&directory, &named, &other)
+    inherited(context, &directory, &named, &other)
 }
 
-fn inherited(directory: &Path, named: &User, other: &User) -> Result<()> {
+fn inherited(context: &Context, directory: &Path, named: &User, other: &User) -> Result<()> {
     let parent = directory.join("parent");
     std::fs::create_dir(&parent)?;
     let list = "A::OWNER@:RWX,A:g:GROUP@:RX,A::EVERYONE@:RX,\
                 A:fdi:OWNER@:RWX,A:fdi:1234:RWX,A:fdig:GROUP@:RX,A:fdi:EVERYONE@:tcy";
     change(&["-s", list], &parent).context("to set a list that is inherited")?;
+    // Before 4.2 the client takes its umask from the mode itself, which narrows the list (RFC 8275).
+    let is_told_umask = context.nfs_version()? == "4.2";
+    let umask = (!is_told_umask).then(|| rustix::process::umask(Mode::empty()));
     std::fs::create_dir(parent.join("inner"))?;
     let path = parent.join("inner/file");
     std::fs::write(&path, "x")?;
+    if let Some(umask) = umask {
+        rustix::process::umask(umask);
+    }
     let text = path.to_string_lossy().into_owned();
     named.can(&["write", &text, "y"])?;
     other.cannot(&["read", &text, "y"], Errno::ACCESS)?;
