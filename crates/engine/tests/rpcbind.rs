@@ -60,7 +60,7 @@ impl Asked {
 
     /// The results of a call, behind the head of its reply.
     fn call(&self, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
-        self.reply(version, procedure, arguments).expect("a reply")
+        self.reply(version, procedure, arguments).unwrap()
     }
 
     /// The same; nothing if there is no reply.
