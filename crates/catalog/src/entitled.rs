@@ -5,7 +5,7 @@ use steadfast_shares::{ClientPattern, RuleSpec, ShareOptions};
 use crate::manage::ShareSpec;
 
 /// A client of a share.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entitled {
     pub(crate) pattern: ClientPattern,
     pub(crate) options: ShareOptions,

@@ -1,14 +1,16 @@
 //! From the blocks of `ganesha.conf` to operations.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use steadfast_shares::{
     ClientPattern, Coverage, Field, Inherited, PatternError, ShareOptions, nearest, shown,
 };
 
-use super::permissions::{self, AccessType, Permissions, boolean, mistake, number, word, words};
+use super::permissions::{
+    self, AccessType, Permissions, boolean, is_within, mistake, number, versions, word, words,
+};
 use super::text::{Item, Value, read};
-use super::words::{BLOCKS, LOCAL, OF_EXPORT};
+use super::words::{BLOCKS, LOCAL, OF_EXPORT, REFUSED, STACKED};
 use crate::configuration::{ConfigurationError, Place, Placed};
 use crate::entitled::{Entitled, share_of};
 use crate::exports::Imported;
@@ -42,7 +44,9 @@ pub fn import(
             import.block(item);
         }
     }
-    if !can_go_on {
+    if can_go_on && !import.is_lost {
+        import.refuse_ambiguous_directories();
+    } else {
         import.found.clear();
     }
     import.imported(group, is_new, &inherited.options)
@@ -53,6 +57,17 @@ struct Found {
     share: ShareSpec,
     clients: Vec<Entitled>,
     place: String,
+    /// The directory.
+    path: String,
+}
+
+/// A directory that is exported, whether it becomes a share or not.
+struct Claim {
+    place: (String, Place),
+    /// Who may use it, in the order in which they are asked; `None` if that could not be understood.
+    clients: Option<Vec<Entitled>>,
+    /// Whether clients of NFSv3 mount it by its path.
+    is_mounted_by_path: bool,
 }
 
 /// A `CLIENT` block.
@@ -82,7 +97,12 @@ struct Import {
     has_defaults: bool,
     /// `mount_path_pseudo`: clients of NFSv3 mount by `Pseudo`, too.
     mounts_by_pseudo: bool,
+    /// Which of versions 3 and 4 are served at all.
+    versions: Option<[bool; 2]>,
     ids: HashSet<u32>,
+    claims: HashMap<String, Vec<Claim>>,
+    /// Whether an export could not be told from others, so that nothing can be said of any.
+    is_lost: bool,
     /// Paths of shares.
     paths: HashSet<String>,
     found: Vec<Found>,
@@ -99,7 +119,7 @@ impl Import {
             imported.operations.push(Operation::CreateGroup { group });
             imported.places.push(String::new());
         }
-        for Found { share, clients, place } in self.found {
+        for Found { share, clients, place, .. } in self.found {
             let share = share_of(share, &clients, inherited);
             imported.operations.push(Operation::AddShare { group: group.to_owned(), share });
             imported.places.push(place);
@@ -132,15 +152,20 @@ impl Import {
             if item.name.value.eq_ignore_ascii_case("EXPORT_DEFAULTS") {
                 self.take_defaults(item, inner);
             } else if item.name.value.eq_ignore_ascii_case("NFS_CORE_PARAM") {
-                let is_meant =
-                    |item: &&Item| item.name.value.eq_ignore_ascii_case("mount_path_pseudo");
-                match inner.iter().find(is_meant).map(boolean) {
-                    Some(Ok(is_so)) => self.mounts_by_pseudo = is_so,
-                    Some(Err(error)) => self.refuse(error),
-                    None => {}
+                for item in inner {
+                    self.take_of_core(item).unwrap_or_else(|error| self.refuse(error));
                 }
             }
         }
+    }
+
+    fn take_of_core(&mut self, item: &Item) -> Result<(), ConfigurationError> {
+        match item.name.value.to_ascii_lowercase().as_str() {
+            "mount_path_pseudo" => self.mounts_by_pseudo = boolean(item)?,
+            "protocols" | "nfs_protocols" => self.versions = Some(versions(item)?),
+            _ => {}
+        }
+        Ok(())
     }
 
     fn take_defaults(&mut self, block: &Item, items: &[Item]) {
@@ -185,6 +210,16 @@ impl Import {
             });
             return;
         };
+        for item in items {
+            let refused = REFUSED.iter().find(|(block, parameter, _)| {
+                block.eq_ignore_ascii_case(&name.value)
+                    && parameter.eq_ignore_ascii_case(&item.name.value)
+            });
+            if let Some((block, parameter, instead)) = refused {
+                let what = format!("{parameter} of {block} cannot be said here: {instead}");
+                self.refuse(mistake(item, what));
+            }
+        }
         self.warn(name.place, format!("{known} is not taken over. Here it is: {instead}"));
     }
 
@@ -243,11 +278,18 @@ impl Import {
         if matches!(text, "*" | "0.0.0.0") {
             return Some(ClientPattern::Any);
         }
+        let refuse =
+            |what: String| ConfigurationError { place: word.place, what, suggestion: None };
         // There a pattern is held against the address as text, too.
         let is_wildcard = text.contains(['*', '?', '[']);
         if is_wildcard && text.bytes().all(|b| b.is_ascii_digit() || b".*?[]!-:".contains(&b)) {
             let what = format!("{} is for addresses: write it as a network", shown(text));
-            self.refuse(ConfigurationError { place: word.place, what, suggestion: None });
+            self.refuse(refuse(what));
+            return None;
+        }
+        let length = text.split_once('/').map(|(_, length)| length);
+        if length.is_some_and(|length| !(1..=99).contains(&number(length).unwrap_or(0))) {
+            self.refuse(refuse(format!("{} is no network there", shown(text))));
             return None;
         }
         let pattern: ClientPattern = match text.parse() {
@@ -270,6 +312,9 @@ impl Import {
     }
 
     fn export(&mut self, block: &Item, items: &[Item]) {
+        if items.iter().any(|item| back_end(item).is_ok_and(|name| name.value == "PSEUDO")) {
+            return self.export_of_pseudo_root(block, items);
+        }
         let before = self.mistakes.len();
         let mut export = Export::default();
         for item in items {
@@ -281,25 +326,103 @@ impl Import {
             self.refuse(error);
         }
         let Some(path) = export.path.clone() else {
+            self.is_lost = true;
             return self.refuse(mistake(block, "EXPORT has no Path".to_owned()));
         };
-        match self.is_of_directory(block, &export) {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => return self.refuse(error),
+        if let Err(error) = is_of_directory(block, &export) {
+            self.refuse(error);
         }
         let clients = self.clients(block, &export);
-        if clients.is_empty() {
-            return;
-        }
         let paths = self.paths(&export, &path);
         // Of an export with a mistake nobody gets anything: without it others might get more.
-        if self.mistakes.len() > before {
+        let is_understood = self.mistakes.len() == before;
+        let mut directory = ShareSpec { path: path.value.clone(), ..ShareSpec::default() };
+        directory.check();
+        let claim = Claim {
+            place: (self.file.clone(), path.place),
+            clients: is_understood.then(|| clients.clone()),
+            is_mounted_by_path: paths.iter().any(|share| share.directory.is_none()),
+        };
+        self.claims.entry(directory.path.clone()).or_default().push(claim);
+        if !is_understood || clients.is_empty() {
             return;
         }
         for share in paths {
+            if !self.paths.insert(share.path.clone()) {
+                let what = format!(
+                    "another export is mounted by {} already, and that one counts",
+                    shown(&share.path)
+                );
+                self.warn(path.place, what);
+                continue;
+            }
             let (clients, place) = (clients.clone(), format!("{}:{}", self.file, path.place));
-            self.found.push(Found { share, clients, place });
+            self.found.push(Found { share, clients, place, path: directory.path.clone() });
+        }
+    }
+
+    /// What only leads to other exports is left out, unless it keeps somebody from them.
+    fn export_of_pseudo_root(&mut self, block: &Item, items: &[Item]) {
+        for item in items {
+            let is_named = |name: &str| item.name.value.eq_ignore_ascii_case(name);
+            let is_closed = is_named("Access_Type")
+                && word(item).is_ok_and(|word| word.value.eq_ignore_ascii_case("None"));
+            if is_closed || ["CLIENT", "SecType", "PrivilegedPort"].into_iter().any(is_named) {
+                let what = format!(
+                    "{} of FSAL PSEUDO cannot be said here: every client sees the directories that lead to its shares",
+                    item.name.value
+                );
+                self.refuse(mistake(item, what));
+            }
+        }
+        let what = "the export of FSAL PSEUDO is not needed: NFSv4 shows the directories that lead to shares";
+        self.warn(block.name.place, what.to_owned());
+    }
+
+    /// Who comes to a directory by the share of one above it has the rights of that share. So directories that are
+    /// exported with other rights than one above them, or than the same by NFSv3, are refused, both of them.
+    fn refuse_ambiguous_directories(&mut self) {
+        let claims = std::mem::take(&mut self.claims);
+        let mut refused = HashSet::new();
+        let mut mistakes = Vec::new();
+        let rights = |claim: &Claim| claim.clients.clone();
+        for (path, own) in &claims {
+            let above = std::path::Path::new(path).ancestors().skip(1);
+            let above = above.filter_map(|path| path.to_str());
+            for (outer, others) in above.filter_map(|path| claims.get_key_value(path)) {
+                let differs = own.iter().chain(others).any(|claim| rights(claim).is_none())
+                    || own
+                        .iter()
+                        .any(|own| others.iter().any(|other| rights(own) != rights(other)));
+                if differs {
+                    refused.extend([path.clone(), outer.clone()]);
+                    let what = format!(
+                        "it is within {}, which is exported with other rights: who may use that would have it with \
+                         those. Leave one of them out, or share a file system of its own",
+                        shown(outer)
+                    );
+                    mistakes.extend(own.iter().map(|claim| (claim.place.clone(), what.clone())));
+                }
+            }
+            let mut by_path = own.iter().filter(|claim| claim.is_mounted_by_path);
+            if let Some(first) = by_path.next()
+                && let Some(other) = by_path.find(|other| rights(other) != rights(first))
+            {
+                refused.insert(path.clone());
+                let what = format!(
+                    "another export of {} has other rights, and clients of NFSv3 get one of them: give one of them \
+                     Protocols = 4",
+                    shown(path)
+                );
+                mistakes.push((other.place.clone(), what));
+            }
+        }
+        self.found.retain(|found| !refused.contains(&found.path));
+        mistakes.sort();
+        mistakes.dedup();
+        for ((file, place), what) in mistakes {
+            self.file = file;
+            self.refuse(ConfigurationError { place, what, suggestion: None });
         }
     }
 
@@ -342,36 +465,16 @@ impl Import {
         let Some(Placed { value, place }) = export.id else {
             return Err(mistake(block, "EXPORT has no Export_Id".to_owned()));
         };
+        let is_root = export.pseudo.as_ref().is_some_and(|pseudo| pseudo.value == "/");
+        if value == 0 && !is_root {
+            let what = "Export_Id 0 is for Pseudo = / alone".to_owned();
+            return Err(ConfigurationError { place, what, suggestion: None });
+        }
         if !self.ids.insert(value) {
             let what = format!("another export has the Export_Id {value}");
             return Err(ConfigurationError { place, what, suggestion: None });
         }
         Ok(())
-    }
-
-    /// Whether a directory of this host is exported; what only leads to other exports is left out.
-    fn is_of_directory(
-        &mut self,
-        block: &Item,
-        export: &Export,
-    ) -> Result<bool, ConfigurationError> {
-        let Some(Placed { value: name, place }) = &export.back_end else {
-            return Err(mistake(block, "EXPORT has no FSAL".to_owned()));
-        };
-        if name.eq_ignore_ascii_case("PSEUDO") {
-            let what = "the export of FSAL PSEUDO is not needed: NFSv4 shows the directories that lead to shares";
-            self.warn(*place, what.to_owned());
-            return Ok(false);
-        }
-        if !LOCAL.iter().any(|local| local.eq_ignore_ascii_case(name)) {
-            let what = format!(
-                "FSAL {} does not keep its files in a directory of this host: only {} can be taken over",
-                shown(name),
-                LOCAL.join(" and ")
-            );
-            return Err(ConfigurationError { place: *place, what, suggestion: None });
-        }
-        Ok(true)
     }
 
     /// Who may use an export, in the order in which they are asked.
@@ -388,7 +491,21 @@ impl Import {
         for client in named {
             let permissions = client.permissions.or(&all);
             let place = client.patterns.first().map_or(block.name.place, |(word, _)| word.place);
-            let Some(options) = self.options(place, &permissions) else { continue };
+            let Some(mut options) = self.options(place, &permissions) else { continue };
+            match (self.versions_of(&permissions), self.versions_of(&all)) {
+                ([false, false], _) => {
+                    options = options.changed(|access| access.is_denied = true);
+                }
+                (own, all) if own != all => {
+                    let what = "versions are the same for all clients of a share here: Protocols of a CLIENT";
+                    self.refuse(ConfigurationError {
+                        place,
+                        what: what.to_owned(),
+                        suggestion: None,
+                    });
+                }
+                _ => {}
+            }
             for (word, pattern) in &client.patterns {
                 if let Some((by, _)) = seen.covering(pattern) {
                     let by = shown(&by.to_string());
@@ -402,11 +519,12 @@ impl Import {
             }
         }
         // Whoever is in no block has what the export says.
-        let everybody = self.options(block.name.place, &all);
         if seen.covering(&ClientPattern::Any).is_none() {
-            entitled
-                .extend(everybody.map(|options| Entitled { pattern: ClientPattern::Any, options }));
+            let everybody = self.options(block.name.place, &all);
+            let pattern = ClientPattern::Any;
+            entitled.extend(everybody.map(|options| Entitled { pattern, options }));
         }
+        self.refuse_uncertain_limits(block, &entitled);
         if export.clients.is_empty() {
             self.default_clients = blocks;
         }
@@ -419,6 +537,31 @@ impl Import {
             self.warn(block.name.place, what.to_owned());
         }
         entitled
+    }
+
+    /// Who is one of a group by his name may not be one here, where names have to be those of addresses both ways. Then
+    /// he gets what comes later, which must not be more.
+    fn refuse_uncertain_limits(&mut self, block: &Item, entitled: &[Entitled]) {
+        for (at, client) in entitled.iter().enumerate() {
+            let is_uncertain =
+                matches!(client.pattern, ClientPattern::Domain(_) | ClientPattern::Netgroup(_));
+            let mut later = entitled.iter().skip(at + 1);
+            if is_uncertain && later.any(|later| !is_within(&later.options, &client.options)) {
+                let what = format!(
+                    "{} gets less than clients after it, and a host whose name is not certain would get that: name \
+                     networks or addresses",
+                    shown(&client.pattern.to_string())
+                );
+                self.refuse(mistake(block, what));
+            }
+        }
+    }
+
+    /// By which of versions 3 and 4 it is served.
+    fn versions_of(&self, permissions: &Permissions) -> [bool; 2] {
+        let [all_3, all_4] = self.versions.unwrap_or([true, true]);
+        let [by_3, by_4] = permissions.versions.unwrap_or([true, true]);
+        [by_3 && all_3, by_4 && all_4]
     }
 
     fn options(&mut self, place: Place, permissions: &Permissions) -> Option<ShareOptions> {
@@ -443,15 +586,20 @@ impl Import {
 
     /// The shares that an export becomes: one for each path that clients mount it by.
     fn paths(&mut self, export: &Export, path: &Placed<String>) -> Vec<ShareSpec> {
-        let versions = export.permissions.or(&self.defaults).versions.unwrap_or([true, true]);
+        let versions = self.versions_of(&export.permissions.or(&self.defaults));
         if versions == [false, false] {
             self.warn(path.place, "Protocols names no NFS: it is left out".to_owned());
             return Vec::new();
         }
-        if let [by_3, by_4] = versions
-            && by_3 != by_4
-        {
-            let (only, other) = if by_3 { (3, 4) } else { (4, 3) };
+        let needs_pseudo = self.mounts_by_pseudo || versions == [false, true];
+        if needs_pseudo && export.pseudo.is_none() {
+            let what = "without Pseudo it is not served there".to_owned();
+            self.refuse(ConfigurationError { place: path.place, what, suggestion: None });
+            return Vec::new();
+        }
+        let by_4 = versions[1] && export.pseudo.is_some();
+        if versions[0] != by_4 {
+            let (only, other) = if by_4 { (4, 3) } else { (3, 4) };
             let what =
                 format!("it is for NFSv{only} only there; here NFSv{other} serves it as well");
             self.warn(path.place, what);
@@ -460,12 +608,20 @@ impl Import {
         if versions[0] && !self.mounts_by_pseudo {
             paths.push(path);
         }
-        if let Some(pseudo) = &export.pseudo
-            && (versions[1] || self.mounts_by_pseudo)
-            && pseudo.value != path.value
-        {
-            paths.push(pseudo);
-        } else if !paths.iter().any(|known| known.value == path.value) {
+        match &export.pseudo {
+            Some(pseudo) if pseudo.value == "/" && path.value != "/" => {
+                let what = format!(
+                    "Pseudo = \"/\" is not taken over: clients of NFSv4 mount {}, or / to see every share",
+                    shown(&path.value)
+                );
+                self.warn(pseudo.place, what);
+            }
+            Some(pseudo) if pseudo.value != path.value && (by_4 || self.mounts_by_pseudo) => {
+                paths.push(pseudo);
+            }
+            _ => {}
+        }
+        if paths.is_empty() {
             paths.push(path);
         }
         paths.into_iter().filter_map(|mounted| self.share(mounted, path)).collect()
@@ -473,14 +629,6 @@ impl Import {
 
     /// A share under one of its paths.
     fn share(&mut self, mounted: &Placed<String>, path: &Placed<String>) -> Option<ShareSpec> {
-        if mounted.value == "/" && path.value != "/" {
-            let what = format!(
-                "Pseudo = \"/\" is not taken over: clients of NFSv4 mount {}, or / to see every share",
-                shown(&path.value)
-            );
-            self.warn(mounted.place, what);
-            return None;
-        }
         let mut share = ShareSpec {
             path: mounted.value.clone(),
             directory: (mounted.value != path.value).then(|| path.value.clone()),
@@ -492,33 +640,46 @@ impl Import {
             let suggestion = mistake.suggestion.clone();
             self.refuse(ConfigurationError { place: mounted.place, what, suggestion });
         }
-        if !mistakes.is_empty() {
-            return None;
-        }
-        if !self.paths.insert(share.path.clone()) {
-            let what = format!(
-                "another export is mounted by {} already, and that one counts",
-                shown(&share.path)
-            );
-            self.warn(mounted.place, what);
-            return None;
-        }
-        Some(share)
+        mistakes.is_empty().then_some(share)
     }
+}
+
+/// Fails unless a directory of this host is exported.
+fn is_of_directory(block: &Item, export: &Export) -> Result<(), ConfigurationError> {
+    let Some(Placed { value: name, place }) = &export.back_end else {
+        return Err(mistake(block, "EXPORT has no FSAL".to_owned()));
+    };
+    if LOCAL.iter().any(|local| local.eq_ignore_ascii_case(name)) {
+        return Ok(());
+    }
+    let what = format!(
+        "FSAL {} does not keep its files in a directory of this host: only {} can be taken over",
+        shown(name),
+        LOCAL.join(" and ")
+    );
+    Err(ConfigurationError { place: *place, what, suggestion: None })
 }
 
 /// The back end of an export; of one that stands upon another, the lowest.
 fn back_end(item: &Item) -> Result<Placed<String>, ConfigurationError> {
+    let is_named = |item: &Item, name: &str| item.name.value.eq_ignore_ascii_case(name);
     let Value::Block(items) = &item.value else {
         return Err(mistake(item, "FSAL is a block".to_owned()));
     };
-    let below = items.iter().find(|inner| inner.name.value.eq_ignore_ascii_case("FSAL"));
-    if let Some(below) = below {
-        return back_end(below);
+    if !is_named(item, "FSAL") {
+        return Err(mistake(item, "no FSAL".to_owned()));
     }
-    let name = items.iter().find(|inner| inner.name.value.eq_ignore_ascii_case("Name"));
-    match name {
-        Some(name) => word(name).cloned(),
-        None => Err(mistake(item, "FSAL has no Name".to_owned())),
+    let mut names = items.iter().filter(|inner| is_named(inner, "Name"));
+    let (name, other) = (names.next().map(word).transpose()?, names.next());
+    let Some(name) = name.filter(|_| other.is_none()) else {
+        return Err(mistake(item, "FSAL needs one Name".to_owned()));
+    };
+    let mut name = name.clone();
+    name.value.make_ascii_uppercase();
+    let Some(below) = items.iter().find(|inner| is_named(inner, "FSAL")) else { return Ok(name) };
+    if !STACKED.contains(&name.value.as_str()) {
+        let what = format!("FSAL {} upon another cannot be taken over", shown(&name.value));
+        return Err(ConfigurationError { place: name.place, what, suggestion: None });
     }
+    back_end(below)
 }

@@ -1,12 +1,34 @@
 //! What a block says of the rights of clients: in `EXPORT_DEFAULTS`, `EXPORT` and `CLIENT` alike.
 
-use steadfast_shares::{Access, Flavor, Flavors, ShareOptions, nearest, shown};
+use steadfast_shares::{Access, Flavor, Flavors, ShareOptions, Squash, nearest, shown};
 
 use super::text::{Item, Value};
 use crate::configuration::{ConfigurationError, Placed};
 
 /// Who nobody is to nfs-ganesha, if it is not told: -2.
 const ANONYMOUS: u32 = 4_294_967_294;
+
+/// Whether who has the first options gets nothing that the second do not give.
+pub(super) fn is_within(less: &ShareOptions, more: &ShareOptions) -> bool {
+    let (less, more) = (less.grants(), more.grants());
+    let squash = |squash: Squash| match squash {
+        Squash::None => 0,
+        Squash::Root => 1,
+        Squash::All => 2,
+    };
+    less.iter().all(|less| {
+        more.iter().any(|more| {
+            more.flavors.contains(less.flavors)
+                && (less.needs_privileged_port || !more.needs_privileged_port)
+                && (less.is_read_only || !more.is_read_only)
+                && less.looks_up_groups == more.looks_up_groups
+                && squash(less.squash) >= squash(more.squash)
+                && (squash(less.squash) == 0
+                    || (less.anonymous_uid, less.anonymous_gid)
+                        == (more.anonymous_uid, more.anonymous_gid))
+        })
+    })
+}
 
 /// The names of what is read here.
 pub(super) const NAMES: [&str; 9] = [
@@ -100,12 +122,7 @@ impl Permissions {
         if !flavors.intersects(served) && !access.is_denied {
             return Err("Kerberos is not served yet: SecType needs sys or none, too".to_owned());
         }
-        let mut options = ShareOptions {
-            access: access.clone(),
-            // Its VFS back end serves what is mounted below an export.
-            crosses_mounts: true,
-            ..ShareOptions::default()
-        };
+        let mut options = ShareOptions { access: access.clone(), ..ShareOptions::default() };
         if flavors != Flavors::default() && !access.is_denied {
             options.alternatives = vec![(flavors, access)];
         }
@@ -202,7 +219,7 @@ fn access_type(item: &Item) -> Result<AccessType, ConfigurationError> {
     choice(item, word, &choices)
 }
 
-fn versions(item: &Item) -> Result<[bool; 2], ConfigurationError> {
+pub(super) fn versions(item: &Item) -> Result<[bool; 2], ConfigurationError> {
     let (three, four) = ([true, false], [false, true]);
     let choices = [
         ("3", three),
@@ -224,7 +241,7 @@ fn versions(item: &Item) -> Result<[bool; 2], ConfigurationError> {
 }
 
 fn has_all_transports(item: &Item) -> Result<bool, ConfigurationError> {
-    let choices = [("UDP", [true, false]), ("TCP", [false, true]), ("RDMA", [false, false])];
+    let choices = [("UDP", [true, false]), ("TCP", [false, true])];
     let mut has = [false, false];
     for word in words(item)? {
         let [udp, tcp] = choice(item, word, &choices)?;

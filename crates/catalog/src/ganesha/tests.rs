@@ -53,7 +53,8 @@ fn warned(text: &str) -> String {
 
 /// An export of everybody's with more in it.
 fn export(more: &str) -> String {
-    format!("EXPORT {{ Export_Id = 1; Path = /srv; FSAL {{ Name = VFS; }} {more} }}\n")
+    let pseudo = if more.contains("Pseudo") { "" } else { "Pseudo = /srv;" };
+    format!("EXPORT {{ Export_Id = 1; Path = /srv; FSAL {{ Name = VFS; }} {more} {pseudo} }}\n")
 }
 
 /// What a client of a high port may do by a flavour.
@@ -76,7 +77,7 @@ fn clients_get_what_the_first_block_that_has_them_says_then_the_export() {
                   SecType = sys; PrivilegedPort = yes; Manage_Gids = TRUE; }",
     );
     let [share] = &*shares(&text) else { panic!() };
-    assert!(share.crosses_mounts);
+    assert!(!share.crosses_mounts);
     let told = |client: &str, flavor| {
         rights(share, client, flavor).map(|rights| (rights.is_read_only, rights.squash))
     };
@@ -151,16 +152,19 @@ fn an_export_is_a_share_under_each_path_that_clients_mount_it_by() {
     assert_eq!(paths(&only_3), std::slice::from_ref(&by_3));
     assert!(paths(&export("Access_Type = RW; Protocols = 9p;")).is_empty());
     let core = "NFS_CORE_PARAM { mount_path_pseudo = on; NFS_Port = 2049; }\n";
-    assert_eq!(paths(&(core.to_owned() + &both)), [by_4]);
+    assert_eq!(paths(&(core.to_owned() + &both)), [by_4.clone()]);
     let root = export("Access_Type = RW; Pseudo = /;");
-    assert_eq!(paths(&root), [by_3]);
+    assert_eq!(paths(&root), [by_3.clone()]);
     assert!(warned(&root).contains("Pseudo = \"/\" is not taken over"));
+    let only_root = export("Access_Type = RW; Pseudo = /; Protocols = 4;");
+    assert_eq!(paths(&only_root), [by_3]);
+    let core = "NFS_CORE_PARAM { Protocols = 4; }\n";
+    assert_eq!(paths(&(core.to_owned() + &both)), [by_4]);
     // Of two exports of one directory, clients of NFSv3 get the first.
-    let second = "EXPORT { Export_Id = 2; Path = /srv; Pseudo = /b; Access_Type = RO; FSAL { Name = VFS; } }";
+    let second = "EXPORT { Export_Id = 2; Path = /srv; Pseudo = /b; Access_Type = RW; FSAL { Name = VFS; } }";
     let shares = shares(&(both.clone() + second));
     let served: Vec<_> = shares.iter().map(|share| &*share.path).collect();
     assert_eq!(served, ["/b", "/data", "/srv"]);
-    assert!(!rights(&shares[2], "10.0.0.1", Flavor::Sys).unwrap().is_read_only);
     assert!(warned(&(both + second)).starts_with("g.conf:2:32: another export"));
 }
 
@@ -207,6 +211,105 @@ fn what_keeps_somebody_out_and_cannot_be_said_is_refused() {
         ("EXPORT { %include \"a\" }", "stands outside of blocks only"),
         ("%exclude a", "unknown directive"),
         ("A{A{A{A{A{A{A{A{A{A{", "too deep"),
+    ] {
+        let told = refused(text);
+        assert!(told.contains(mistake), "{text}: {told}");
+    }
+}
+
+/// Who may use a directory must not find another one in it that he may not.
+#[test]
+fn directories_that_are_exported_twice_with_other_rights_are_refused() {
+    let nested = |path: &str, more: &str| {
+        format!(
+            "EXPORT {{ Export_Id = 2; Path = {path}; Pseudo = /b; FSAL {{ Name = VFS; }} {more} }}\n"
+        )
+    };
+    let outer = export("Access_Type = RW;");
+    for (more, mistake) in [
+        (
+            "Access_Type = None; CLIENT { Clients = 10.0.0.1; Access_Type = RW; }",
+            "it is within \"/srv\"",
+        ),
+        // Nobody may use it.
+        ("", "it is within \"/srv\""),
+        ("Access_Type = MDONLY;", "it is within \"/srv\""),
+    ] {
+        for text in [outer.clone() + &nested("/srv/a//b/", more), nested("/srv/a/b", more) + &outer]
+        {
+            let imported = read(&text);
+            assert!(
+                !imported.operations.iter().any(|operation| {
+                    matches!(operation, crate::manage::Operation::AddShare { .. })
+                }),
+                "{text}"
+            );
+            let told = lines(&imported.mistakes);
+            assert!(told.iter().any(|told| told.contains(mistake)), "{text}: {told:?}");
+        }
+    }
+    let beside = outer.clone() + &nested("/srvx", "Access_Type = RO;");
+    assert_eq!(shares(&beside).len(), 3);
+    let alike = outer.clone() + &nested("/srv/a", "Access_Type = RW;");
+    assert_eq!(shares(&alike).len(), 3);
+    // By NFSv3 both have one name.
+    let imported = read(&(outer.clone() + &nested("/srv", "Access_Type = RO;")));
+    assert!(lines(&imported.mistakes)[0].contains("another export of \"/srv\""), "{imported:?}");
+    assert_eq!(
+        shares(&(outer.clone() + &nested("/srv", "Access_Type = RO; Protocols = 4;"))).len(),
+        2
+    );
+    // Without a path nobody knows what it is within.
+    let imported = read(&(outer + "EXPORT { Export_Id = 3; FSAL { Name = VFS; } }"));
+    assert!(imported.operations.is_empty(), "{imported:?}");
+}
+
+#[test]
+fn versions_and_names_that_would_let_more_clients_in_are_refused() {
+    let [share] =
+        &*shares(&export("Access_Type = RW; CLIENT { Clients = 10.0.0.5; Protocols = 9P; }"))
+    else {
+        panic!()
+    };
+    assert_eq!(rights(share, "10.0.0.5", Flavor::Sys), None);
+    assert!(rights(share, "10.0.0.6", Flavor::Sys).is_some());
+    for (more, mistake) in [
+        ("Access_Type = RW; CLIENT { Clients = *; Protocols = 4; }", "Protocols of a CLIENT"),
+        (
+            "Access_Type = RW; CLIENT { Clients = *.guest.x; Access_Type = None; }",
+            "\"*.guest.x\" gets less",
+        ),
+        ("Access_Type = RW; CLIENT { Clients = @guests; Squash = All; }", "\"@guests\" gets less"),
+        ("Access_Type = RW; Transports = RDMA;", "\"RDMA\" is no value of Transports"),
+        ("Access_Type = RW; CLIENT { Clients = 10.0.0.0/255.0.0.0; }", "is no network there"),
+        ("Access_Type = RW; CLIENT { Clients = 10.0.0.0/0; }", "is no network there"),
+    ] {
+        let told = refused(&export(more));
+        assert!(told.contains(mistake), "{more}: {told}");
+    }
+    assert_eq!(
+        shares(&export("Access_Type = RO; CLIENT { Clients = *.x; Access_Type = RW; }")).len(),
+        1
+    );
+    for (text, mistake) in [
+        ("PSEUDOFS { Access_Type = None; }", "Access_Type of PSEUDOFS cannot be said"),
+        (
+            "EXPORT { Export_Id = 0; Path = /; FSAL { Name = Pseudo; } CLIENT { Clients = h; } }",
+            "CLIENT of FSAL PSEUDO",
+        ),
+        (
+            "EXPORT { Export_Id = 0; Path = /a; Pseudo = /a; FSAL { Name = VFS; } Access_Type = RO; }",
+            "Export_Id 0 is for",
+        ),
+        (
+            "EXPORT { Export_Id = 1; Path = /a; FSAL { Name = VFS; } Access_Type = RO; Protocols = 4; }",
+            "without Pseudo",
+        ),
+        (
+            "EXPORT { Export_Id = 1; Path = /a; Pseudo = /a; FSAL { Name = CRYPT; FSAL { Name = VFS; } } Access_Type = RO; }",
+            "FSAL \"CRYPT\" upon another",
+        ),
+        ("VFS { only_one_user = true; }", "only_one_user of VFS cannot be said"),
     ] {
         let told = refused(text);
         assert!(told.contains(mistake), "{text}: {told}");

@@ -1,7 +1,7 @@
 //! What is not taken over of nfs-ganesha's configuration, and what that means here.
 
-/// Parameters of an export that need not be taken over, or cannot be, with the reason. None of them keeps anybody
-/// out.
+/// Parameters of an export that need not be taken over, or cannot be, with the reason. None of them keeps a client or a
+/// user out.
 pub(super) const OF_EXPORT: [(&str, &str); 17] = [
     ("NFS_Commit", "is not needed: what is acknowledged as stable is stable"),
     (
@@ -70,6 +70,20 @@ pub(super) const BLOCKS: [(&str, &str); 30] = [
     ("MEM", "nothing: directories of this host are served"),
     ("PSEUDOFS", "nothing: every client sees the directories that lead to its shares"),
 ];
+
+/// Parameters of blocks that keep somebody out and cannot be said here, with what is so instead. An empty name is every
+/// parameter of the block.
+pub(super) const REFUSED: [(&str, &str, &str); 6] = [
+    ("PSEUDOFS", "Access_Type", "every client sees the directories that lead to its shares"),
+    ("PSEUDOFS", "CLIENT", "every client sees the directories that lead to its shares"),
+    ("PSEUDOFS", "SecType", "every client sees the directories that lead to its shares"),
+    ("PSEUDOFS", "PrivilegedPort", "every client sees the directories that lead to its shares"),
+    ("VFS", "umask", "files get the modes that clients ask for"),
+    ("VFS", "only_one_user", "files are served to all users who may have them"),
+];
+
+/// Back ends that stand upon another.
+pub(super) const STACKED: [&str; 2] = ["NULL", "MDCACHE"];
 
 /// Back ends whose exports are directories of this host.
 pub(super) const LOCAL: [&str; 2] = ["VFS", "XFS"];
