@@ -477,7 +477,8 @@ impl<'a, T: Ask> Check<'a, T> {
         let mut seen = Vec::new();
         for (index, (number, object, handle, size)) in alive.iter().enumerate() {
             match &object.kind {
-                Kind::File(content) if content.may_have_size(*size) => {
+                // Another size is told with the attributes; what there is stays all the same.
+                Kind::File(_) => {
                     if *size == 0 {
                         seen.push((*number, Vec::new()));
                     }
@@ -509,14 +510,13 @@ impl<'a, T: Ask> Check<'a, T> {
             }
         }
         for (index, bytes) in read {
-            let Some((number, object, ..)) = alive.get(index) else { continue };
+            let Some((number, object, _, size)) = alive.get(index) else { continue };
             let fault = match (&object.kind, bytes) {
                 (_, Err(error)) => Some(error.to_string()),
                 (Kind::File(content), Ok(bytes)) => {
-                    let fault = content.fault(&bytes);
-                    if fault.is_none() {
-                        seen.push((*number, bytes));
-                    }
+                    let has_size = content.may_have_size(*size);
+                    let fault = has_size.then(|| content.fault(&bytes)).flatten();
+                    seen.push((*number, bytes));
                     fault
                 }
                 (_, Ok(bytes)) => (object.target().as_ref() != Some(&bytes))

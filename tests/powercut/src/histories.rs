@@ -9,11 +9,12 @@ mod kills;
 mod power;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::check::{Broken, Findings, Violation, hexadecimal};
+use crate::local;
 use crate::operation::{Action, Number, Outcome, Place};
 use crate::recording::{Places, Shape};
 use crate::report::Tally;
@@ -206,21 +207,29 @@ pub(crate) fn require_reported(findings: &mut Findings, said: &str) {
     }
 }
 
-/// Takes out what is no violation as both versions are kept: the server's log names the object and
-/// what is kept aside (the table of `check.rs`).
-fn excuse(findings: &mut Findings, operations: &[Operation], state: &State, said: &str) {
+/// Takes out what is no violation as both versions are kept: the server's log names the object by its path below
+/// `share`, or what is kept aside (the table of `check.rs`). Of data it has to tell that something is kept.
+fn excuse(
+    findings: &mut Findings,
+    operations: &[Operation],
+    state: &State,
+    said: &str,
+    share: &Path,
+) {
     require_reported(findings, said);
     if !said.contains(ASIDE_TOLD) {
         return;
     }
     let told: Vec<&str> = said.lines().filter(|line| line.contains(" WARN ")).collect();
-    let names_it = |name: &str| {
-        let what = format!("/{name}: ");
-        told.iter().any(|line| line.contains(&what))
+    let names_it = |path: &Path, is_of_data: bool| {
+        let what = format!(" {}: ", path.display());
+        let mut lines = told.iter().filter(|line| line.contains(&what));
+        lines.any(|line| !is_of_data || line.contains(ASIDE_TOLD))
     };
-    let text = |place: Place| String::from_utf8_lossy(&place.name.bytes()).into_owned();
     let is_excused = |violation: &Violation| {
         let operation = violation.operation.and_then(|number| operations.get(number as usize));
+        let is_of_data = violation.broken == Broken::Data
+            || operation.is_some_and(|known| known.action.is_local_of_data());
         let mut places = operation.map(|known| known.action.places()).unwrap_or_default();
         let mut is_kept = false;
         if let Some(object) = violation.object {
@@ -234,7 +243,8 @@ fn excuse(findings: &mut Findings, operations: &[Operation], state: &State, said
         }
         let is_local = violation.broken == Broken::Reverted
             || violation.object.is_some_and(|object| is_changed_locally(operations, object));
-        is_local && (is_kept || places.into_iter().any(|place| names_it(&text(place))))
+        let mut paths = places.into_iter().filter_map(|place| local::path(state, share, place));
+        is_local && (is_kept || paths.any(|path| names_it(&path, is_of_data)))
     };
     let before = findings.violations.len();
     findings.violations.retain(|violation| !is_excused(violation));
@@ -250,9 +260,35 @@ fn is_changed_locally(operations: &[Operation], object: Number) -> bool {
             .any(|known| is_local(&known.action) && known.action.object() == Some(object))
 }
 
-/// What a kept file is named for that a line of the server's log tells of.
+/// The handle, in hexadecimal, of the file that a line of the server's log tells to be kept aside. The name of what is
+/// kept comes first where the file was removed, and last where no name of the file is known
+/// (`durability/src/told.rs`).
 fn kept_for(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("/.steadfast-replay-")?;
     let key = rest.strip_prefix("found-").or_else(|| rest.strip_prefix("acknowledged-"))?;
-    key.split_once(':').map(|(key, _)| key)
+    let end = key.find(|character: char| !character.is_ascii_hexdigit()).unwrap_or(key.len());
+    key.get(..end).filter(|key| !key.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept_for;
+
+    /// As `durability/src/told.rs` writes them.
+    #[test]
+    fn lines_about_what_is_kept_name_the_file_by_its_handle() {
+        let kind = "its data was changed by something that the log does not know: it is as it was \
+                    acknowledged, and what was found is kept beside it, under a name that begins \
+                    with .steadfast-replay-found-";
+        let kept = "/share/name-01/.steadfast-replay-found-0081008b000000000000003f4b93cc";
+        let key = Some("0081008b000000000000003f4b93cc");
+        let time = "2026-11-29T16:10:06.320252Z  WARN ";
+        assert_eq!(kept_for(&format!("{time}(file number 139): {kind}: {kept}")), key);
+        assert_eq!(kept_for(&format!("{time}{kept}: it was removed, but something")), key);
+        let acknowledged = kept.replace("found", "acknowledged");
+        assert_eq!(kept_for(&format!("{time}(handle 0081): {kind}: {acknowledged}")), key);
+        // The file's own name is enough.
+        assert_eq!(kept_for(&format!("{time}/share/name-01: {kind}")), None);
+        assert_eq!(kept_for(&format!("{time}/share/.steadfast-replay-found-: {kind}")), None);
+    }
 }

@@ -9,7 +9,7 @@ use steadfast_client::{
 };
 
 use crate::acl::Acl;
-use crate::local::Local;
+use crate::local::{Local, Step};
 use crate::random::pattern;
 
 /// The number of an operation; an object goes by the number of the one that made it.
@@ -370,6 +370,12 @@ impl Action {
     /// Whether a process beside the server did it.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
+    }
+
+    /// Whether a process beside the server has changed a file's data in place by it.
+    pub(crate) fn is_local_of_data(&self) -> bool {
+        let Self::Local(local) = self else { return false };
+        matches!(local.step, Step::Truncate { .. } | Step::Overwrite { .. })
     }
 
     /// The directory entries that it may change.

@@ -309,7 +309,7 @@ fn started(
             });
         }
         gap.judge(&share, &said, &recording.operations, &mut findings)?;
-        excuse(&mut findings, &recording.operations, &state, &said);
+        excuse(&mut findings, &recording.operations, &state, &said, &share);
         Ok(findings)
     });
     server.kill()?;
@@ -384,7 +384,8 @@ fn killed(
     let said = stage.setup.said();
     let server = stage.setup.start()?;
     let (mut findings, state) = check(stage, &server, recording, moment, false, random)?;
-    excuse(&mut findings, &recording.operations, &state, &server.said_from(said));
+    let share = stage.places.share();
+    excuse(&mut findings, &recording.operations, &state, &server.said_from(said), &share);
     // Of what is excused the ledger does not know what there is.
     if findings.has_loss() || findings.reported > 0 {
         server.kill()?;
@@ -407,7 +408,7 @@ fn killed(
     let mut ledger = load.into_ledger();
     let server = stage.setup.start()?;
     let mut second = super::kills::check(stage, &server, &mut ledger, random)?;
-    excuse(&mut second, &ledger.operations, &ledger.state, &server.said());
+    excuse(&mut second, &ledger.operations, &ledger.state, &server.said(), &share);
     server.kill()?;
     second.replies += findings.replies;
     Ok((second, Some(ledger.operations)))
