@@ -53,29 +53,29 @@ impl Places {
     /// from this thread.
     pub(crate) fn start_machine(&self, seed: u64, number: usize, began: Began) -> Result<()> {
         began.set()?;
-        self.empty_memory()?;
+        empty_memory()?;
         // Written to in place: it is bound there.
         let (high, low) = (seed >> 32, seed & 0xffff_ffff);
         let id = format!("{high:08x}-5fad-4000-8000-{low:08x}{:04x}\n", number & 0xffff);
         std::fs::write(self.boot_id(), id).context("the number of the machine's run")
     }
 
-    /// What servers have kept in memory is gone: what their clients had opened and locked.
-    fn empty_memory(&self) -> Result<()> {
-        const IMAGES: &str = "steadfast-state-";
-        for entry in std::fs::read_dir("/run")? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(IMAGES) {
-                std::fs::remove_dir_all(entry.path())?;
-            }
-        }
-        Ok(())
-    }
-
     /// What is served.
     pub(crate) fn share(&self) -> PathBuf {
         self.mount(0).join("share")
     }
+}
+
+/// What servers have kept in memory is gone: what their clients had opened and locked.
+fn empty_memory() -> Result<()> {
+    const IMAGES: &str = "steadfast-state-";
+    for entry in std::fs::read_dir("/run")? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(IMAGES) {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// When a run of the machine began, by its clocks.

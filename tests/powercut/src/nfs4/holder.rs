@@ -175,8 +175,12 @@ impl Holder {
             let what = step.what(file, number);
             (number, what.map(|what| ledger.deeds.send(self.life, what)))
         };
-        number.into_iter().for_each(|number| load.note(Event::Sent(number)));
-        deed.into_iter().for_each(|deed| load.note(Event::DeedSent(deed)));
+        if let Some(number) = number {
+            load.note(Event::Sent(number));
+        }
+        if let Some(deed) = deed {
+            load.note(Event::DeedSent(deed));
+        }
         self.send(Waiting { place, step, number, deed })
     }
 
@@ -246,7 +250,7 @@ impl Holder {
             load.ledger().deeds.answer(deed, told.is_ok());
         }
         if let Ok(told) = told {
-            self.follow(place, step, number, told)?;
+            self.follow(place, step, number, &told)?;
         }
         Ok(())
     }
@@ -257,7 +261,7 @@ impl Holder {
         place: usize,
         step: Step,
         number: Option<Number>,
-        told: Told,
+        told: &Told,
     ) -> Result<()> {
         let opened = |modes| {
             let (lock, locked) = (None, std::collections::BTreeSet::new());
@@ -339,7 +343,8 @@ fn make_directory(
     let action = Action::Mkdir { at, mode: MODE };
     let begun = Instant::now();
     let number = loop {
-        if let Some(number) = load.ledger().reserve(client, action) {
+        let reserved = load.ledger().reserve(client, action);
+        if let Some(number) = reserved {
             break number;
         }
         if begun.elapsed() > PATIENCE {

@@ -38,7 +38,7 @@ pub(crate) struct Answered {
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: RpcConnection,
-    session: Session4,
+    known: Session4,
     /// By slot, the last request that was answered.
     last: BTreeMap<u32, Answered>,
 }
@@ -61,8 +61,8 @@ pub(crate) fn client(
 impl Session {
     /// Goes on with what a client has.
     pub(crate) fn of(client: Nfs4Client) -> Self {
-        let (connection, session) = client.into_parts();
-        Self { connection, session, last: BTreeMap::new() }
+        let (connection, known) = client.into_parts();
+        Self { connection, known, last: BTreeMap::new() }
     }
 
     /// Goes on over another connection.
@@ -73,9 +73,9 @@ impl Session {
 
     /// A request in a free slot, whose reply the server is to keep.
     pub(crate) fn prepare(&mut self, build: impl FnOnce(Compound) -> Compound) -> Result<Sent> {
-        let slot = self.session.slots.take().context("no slot is free")?;
-        let sequence = self.session.slots.arguments(&slot, true);
-        let compound = build(self.session.compound().sequence(&sequence));
+        let slot = self.known.slots.take().context("no slot is free")?;
+        let sequence = self.known.slots.arguments(&slot, true);
+        let compound = build(self.known.compound().sequence(&sequence));
         let xid = self.connection.take_xid();
         let mut call = Vec::new();
         append_call(&mut call, xid, COMPOUND, &Identity::root(), &compound.arguments());
@@ -101,11 +101,11 @@ impl Session {
         if (told.slotid, told.sequenceid) != (slot.number(), slot.sequence()) {
             bail!("the reply to another request of the session than was sent");
         }
-        self.session.slots.heed(&told);
+        self.known.slots.heed(&told);
         let answered = Answered { call, results: results.to_vec() };
         self.last.insert(slot.number(), answered);
         slot.advance();
-        self.session.slots.give_back(slot);
+        self.known.slots.give_back(slot);
         Ok(results.to_vec())
     }
 
@@ -133,7 +133,7 @@ impl Session {
 
     /// Ends session and client; everything must be closed.
     pub(crate) fn destroy(self) -> Result<()> {
-        let client = Nfs4Client::with_session(self.connection, Identity::root(), self.session);
+        let client = Nfs4Client::with_session(self.connection, Identity::root(), self.known);
         client.destroy().context("the end of a client")?;
         Ok(())
     }

@@ -107,14 +107,12 @@ pub(crate) fn lock_type(modes: Modes) -> LockType4 {
 }
 
 /// What a LOCK is asked for by: an open, or the locks that its owner has there.
-pub(crate) fn locker<'a>(open: StateId4, lock: Option<StateId4>, owner: &'a [u8]) -> Locker4<'a> {
-    match lock {
-        Some(lock_stateid) => Locker4::Lock { lock_stateid, lock_seqid: 0 },
-        None => {
-            let lock_owner = LockOwner4 { clientid: 0, owner };
-            Locker4::Open { open_seqid: 0, open_stateid: open, lock_seqid: 0, lock_owner }
-        }
+pub(crate) fn locker(open: StateId4, lock: Option<StateId4>, owner: &[u8]) -> Locker4<'_> {
+    if let Some(lock_stateid) = lock {
+        return Locker4::Lock { lock_stateid, lock_seqid: 0 };
     }
+    let lock_owner = LockOwner4 { clientid: 0, owner };
+    Locker4::Open { open_seqid: 0, open_stateid: open, lock_seqid: 0, lock_owner }
 }
 
 /// An OPEN of these modes.
