@@ -1,5 +1,5 @@
-//! Invariants of the log that can be broken on purpose, one at a time, so that the power-cut rig can
-//! show that it notices (`cargo xtask powercut --mutations`).
+//! Invariants of the log, and of the records of clients, that can be broken on purpose, one at a time, so
+//! that the power-cut rig can show that it notices (`cargo xtask powercut --mutations`).
 //!
 //! Only with the feature `powercut-mutations`, which no release has, and there only if the
 //! environment asks for it. Otherwise [`is_on`] is a constant, and nothing of this is left.
@@ -19,6 +19,10 @@ pub(super) enum Mutation {
     ForgottenReplies,
     /// The device of a log on ext4 without a journal is not flushed.
     UnflushedDevice,
+    /// Records of clients of NFSv4 are not flushed before who depends on them is answered.
+    UnflushedClients,
+    /// It is not recorded that a client of NFSv4 has left, and others may have what it had.
+    UnrecordedDepartures,
 }
 
 /// Whether this invariant is broken.
@@ -44,6 +48,8 @@ mod chosen {
         ("unsynced-checkpoints", Mutation::UnsyncedCheckpoints),
         ("forgotten-replies", Mutation::ForgottenReplies),
         ("unflushed-device", Mutation::UnflushedDevice),
+        ("unflushed-clients", Mutation::UnflushedClients),
+        ("unrecorded-departures", Mutation::UnrecordedDepartures),
     ];
 
     static CHOSEN: OnceLock<Mutation> = OnceLock::new();
@@ -68,8 +74,8 @@ mod chosen {
             ));
         };
         tracing::error!(
-            "{VARIABLE} is set: the intent log is broken on purpose ({name}), and what is \
-             acknowledged will be lost"
+            "{VARIABLE} is set: the server is broken on purpose ({name}), and what is acknowledged \
+             will be lost"
         );
         // A process starts one log; another would be broken alike.
         let _ = CHOSEN.set(*mutation);

@@ -16,12 +16,15 @@ const USAGE: &str = "options:
   --seed N                 of the first run; the next has the next number (1)
   --point N                only this point of the first run
   --operations N           operations of a run (1500)
+  --nfs VERSION            3, or 4.1: beside the clients of NFSv3 those of 4.1 hold files open and
+                           locked (3)
   --clients N              how many change the share; every second one pipelines (4)
   --server NAME            steadfast or ganesha (steadfast)
   --kills N                kill -9 under load so many times, instead of power cuts
   --expect-loss            finding a broken promise is success, finding none a failure
   --expect BROKEN,...      the run ends when one of these is found, and fails if none is: names,
-                           handles, data, attributes, replies, halves, starts, reverted, access
+                           handles, data, attributes, replies, halves, starts, reverted, access,
+                           reclaims, strangers
   --histories              lives of the server one after the other, with local processes, ACLs, calls
                            sent again, second crashes, and older disks put back; with --kills, too
   --with PART,...          only these parts of them: local, gap, identity, restored, double, resent,
@@ -35,6 +38,9 @@ const USAGE: &str = "options:
   --keep DIR               keep crash states that break a promise
   --json FILE              write the result there too";
 
+/// Clients of NFSv4.1 at one time, where there are any.
+const HOLDERS: usize = 2;
+
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Arguments {
@@ -45,6 +51,8 @@ pub(crate) struct Arguments {
     pub(crate) point: Option<usize>,
     pub(crate) operations: usize,
     pub(crate) clients: usize,
+    /// Clients of NFSv4.1 beside them.
+    pub(crate) holders: usize,
     pub(crate) server: Kind,
     pub(crate) kills: Option<usize>,
     pub(crate) expects_loss: bool,
@@ -72,6 +80,7 @@ impl Arguments {
             point: None,
             operations: 1500,
             clients: 4,
+            holders: 0,
             server: Kind::Steadfast,
             kills: None,
             expects_loss: false,
@@ -105,6 +114,13 @@ impl Arguments {
                 "--point" => arguments.point = Some(number(value()?)?),
                 "--operations" => arguments.operations = number(value()?)?,
                 "--clients" => arguments.clients = number(value()?)?.max(1),
+                "--nfs" => {
+                    arguments.holders = match value()?.as_str() {
+                        "3" => 0,
+                        "4.1" => HOLDERS,
+                        other => bail!("--nfs takes 3 or 4.1, not {other:?}"),
+                    };
+                }
                 "--server" => arguments.server = value()?.parse()?,
                 "--kills" => arguments.kills = Some(number(value()?)?),
                 "--expect-loss" => arguments.expects_loss = true,
@@ -135,6 +151,10 @@ impl Arguments {
                 "--json" => arguments.json = Some(value()?.into()),
                 _ => bail!("unknown option {word:?}\n{USAGE}"),
             }
+        }
+        let is_plain = arguments.histories.is_none() && arguments.server == Kind::Steadfast;
+        if arguments.holders > 0 && !is_plain {
+            bail!("--nfs 4.1 goes with steadfast, and without --histories");
         }
         Ok(arguments)
     }

@@ -45,7 +45,7 @@ use crate::operation::{Action, Change, Done, How, Number, Outcome, Place, ROOT, 
 use crate::state::{Kind, Object, Removed, State};
 use crate::workload::Operation;
 
-pub(crate) use findings::{Broken, Findings, Violation};
+pub(crate) use findings::{Broken, Findings, Held, Violation};
 
 /// Calls under way at one time.
 const BATCH: usize = 64;

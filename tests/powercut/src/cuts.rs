@@ -9,10 +9,11 @@ use anyhow::{Context, Result};
 use crate::check::{Broken, Check, Findings, Violation, replay};
 use crate::crash::Survival;
 use crate::histories::require_reported;
+use crate::nfs4::{self, View};
 use crate::random::Random;
 use crate::recording::{Began, Moment, Places, Recording, Shape, record};
 use crate::report::Tally;
-use crate::server::Setup;
+use crate::server::{Setup, address};
 use crate::storage::Mounted;
 
 /// Images of so many crash states that broke a promise are kept of a run.
@@ -148,9 +149,18 @@ fn serve(
         if cuts.is_replayed {
             replay(&mut client, &moment.last_replayed(REPLAYED), &mut findings)?;
         }
+        tally.spent("check", &mut clock);
+        let (state, holdings) = (&moment.state, &moment.holdings);
+        let (server, share, deeds) = (address(), setup.share.as_path(), &recording.deeds);
+        let operations = &recording.operations;
+        let view = View { server, share, operations, state, deeds, holdings };
+        nfs4::reclaim(view, &mut findings)?;
+        tally.spent("reclaim", &mut clock);
         Ok(findings)
     })();
-    tally.spent("check", &mut clock);
+    if checked.is_err() {
+        tally.spent("check", &mut clock);
+    }
     let ended = server.has_ended();
     server.kill()?;
     tally.spent("kill", &mut clock);

@@ -37,6 +37,10 @@ pub(crate) enum Event {
     Sent(u32),
     /// A client has the reply to an operation.
     Acknowledged(u32),
+    /// A client of NFSv4 is about to open, lock, close … something.
+    DeedSent(u32),
+    /// It has the reply to that.
+    DeedAnswered(u32),
 }
 
 #[derive(Debug, Default)]

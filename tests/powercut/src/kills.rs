@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::check::{Check, Findings};
+use crate::check::{Broken, Check, Findings, Violation};
+use crate::nfs4;
 use crate::operation::Number;
 use crate::random::Random;
 use crate::recording::{Places, Shape, make};
@@ -86,8 +87,9 @@ fn kill(
     let server = setup.start()?;
     let (client, root) = server.mount()?;
     drop(client);
-    let load = Load::new(root, None, usize::MAX);
-    let plan = Plan { server: address(), clients: shape.clients, seed, may_be_killed: true };
+    let load = Load::new(root, None, usize::MAX).with(shape.mix, &places.share());
+    let (clients, holders) = (shape.clients, shape.holders);
+    let plan = Plan { server: address(), clients, holders, seed, may_be_killed: true };
     let life = 30 + Random::of(seed, 1 << 34).below(LIFE_MS);
     std::thread::scope(|scope| {
         let clients = scope.spawn(|| load.run(&plan));
@@ -97,12 +99,6 @@ fn kill(
         let ended = clients.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         killed.and(ended)
     })?;
-    let ledger = load.into_ledger();
-    tally.operations += ledger.operations.len();
-    tally.surprises += ledger.surprises.len();
-    for surprise in ledger.surprises.iter().take(4) {
-        eprintln!("  unexpected: {surprise}");
-    }
     // As the replay finds it.
     let log = places.mount(2).join(INTENT_LOG);
     if log.exists() {
@@ -110,10 +106,28 @@ fn kill(
     }
     std::fs::write(places.top.join(BEFORE), listing(&places.share())?)?;
     let server = setup.start()?;
+    let mut held = Findings::default();
+    if holders > 0 {
+        let mut random = Random::of(seed, 1 << 35);
+        let place = (address(), places.share());
+        let place = (place.0, place.1.as_path());
+        let resumed = nfs4::resume(&load, place, setup.is_logged(), &mut random, &mut held);
+        if let Err(error) = resumed {
+            let text = format!("clients of NFSv4 cannot go on: {error:#}");
+            held.violations.push(Violation::of(Broken::Reclaim, text));
+        }
+    }
+    let ledger = load.into_ledger();
+    tally.operations += ledger.operations.len();
+    tally.surprises += ledger.surprises.len();
+    for surprise in ledger.surprises.iter().take(4) {
+        eprintln!("  unexpected: {surprise}");
+    }
     let (mut client, root) = server.mount()?;
     let under_way: BTreeSet<_> = ledger.under_way().into_iter().collect();
     let check = Check::new(&mut client, &ledger.operations, &under_way);
-    let (findings, _) = check.run(ledger.state.clone(), &root)?;
+    let (mut findings, _) = check.run(ledger.state.clone(), &root)?;
+    findings.absorb(held);
     drop(client);
     server.kill()?;
     Ok((findings, ledger))

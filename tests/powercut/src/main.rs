@@ -23,6 +23,7 @@ mod image;
 mod journal;
 mod kills;
 mod local;
+mod nfs4;
 mod operation;
 mod random;
 mod recording;
@@ -91,6 +92,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             file_system: *file_system,
             seed: arguments.seed,
             clients: arguments.clients,
+            holders: arguments.holders,
             operations: arguments.operations,
             log_bytes: arguments.log_bytes,
             log_file_system: arguments.log_file_system,
@@ -128,6 +130,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     println!("{document}");
     println!("{server}, {what}, in {:.0} s:", started.elapsed().as_secs_f64());
     println!("{}", report::table(&tallies));
+    if arguments.holders > 0 {
+        println!("{}", report::held(&tallies));
+    }
     if arguments.histories.is_some() {
         println!("{}", report::histories(&tallies));
     }

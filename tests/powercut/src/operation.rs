@@ -23,6 +23,19 @@ pub(crate) const ROOT: Number = Number::MAX;
 pub(crate) struct Name(pub(crate) u16);
 
 impl Name {
+    /// The first name of directories that clients of NFSv4 have for themselves.
+    const OF_HOLDERS: u16 = 100;
+
+    /// The directory of the client of this number.
+    pub(crate) fn of_holder(number: u32) -> Self {
+        Self(Self::OF_HOLDERS.saturating_add(u16::try_from(number).unwrap_or(u16::MAX)))
+    }
+
+    /// Whether it is of such a directory, in the root.
+    pub(crate) fn is_of_holder(self) -> bool {
+        self.0 >= Self::OF_HOLDERS
+    }
+
     /// As the server sees it. Some are long, so that directories have several blocks.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut name = format!("name-{:02}", self.0);

@@ -16,6 +16,7 @@ use crate::crash::{Disk, Survival};
 use crate::disk;
 use crate::image::Image;
 use crate::journal::{Event, Journal};
+use crate::nfs4::{Deeds, Holdings};
 use crate::operation::{Action, Number, Outcome};
 use crate::random::Random;
 use crate::server::{Setup, address};
@@ -52,6 +53,7 @@ impl Places {
     /// from this thread.
     pub(crate) fn start_machine(&self, seed: u64, number: usize, began: Began) -> Result<()> {
         began.set()?;
+        empty_memory()?;
         // Written to in place: it is bound there.
         let (high, low) = (seed >> 32, seed & 0xffff_ffff);
         let id = format!("{high:08x}-5fad-4000-8000-{low:08x}{:04x}\n", number & 0xffff);
@@ -62,6 +64,18 @@ impl Places {
     pub(crate) fn share(&self) -> PathBuf {
         self.mount(0).join("share")
     }
+}
+
+/// What servers have kept in memory is gone: what their clients had opened and locked.
+fn empty_memory() -> Result<()> {
+    const IMAGES: &str = "steadfast-state-";
+    for entry in std::fs::read_dir("/run")? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(IMAGES) {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// When a run of the machine began, by its clocks.
@@ -100,6 +114,8 @@ pub(crate) struct Shape {
     pub(crate) file_system: FileSystem,
     pub(crate) seed: u64,
     pub(crate) clients: usize,
+    /// Clients of NFSv4 beside them.
+    pub(crate) holders: usize,
     pub(crate) operations: usize,
     /// A disk for the server's log beside the others, of so many bytes.
     pub(crate) log_bytes: Option<u64>,
@@ -142,6 +158,7 @@ impl Shape {
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub(crate) operations: Vec<Operation>,
+    pub(crate) deeds: Deeds,
     pub(crate) surprises: Vec<String>,
     /// Events before it are the start of the server, which promised nothing yet.
     pub(crate) start: usize,
@@ -240,17 +257,18 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
     let load = Load::new(root.clone(), Some(Arc::clone(&journal)), shape.operations);
     let load = load.with(shape.mix, &places.share());
     let started = Instant::now();
-    let plan =
-        Plan { server: address(), clients: shape.clients, seed: shape.seed, may_be_killed: false };
+    let (clients, holders, seed) = (shape.clients, shape.holders, shape.seed);
+    let plan = Plan { server: address(), clients, holders, seed, may_be_killed: false };
     load.run(&plan)?;
     let load_seconds = started.elapsed().as_secs_f64();
     let events = journal.events();
     server.kill()?;
     recorder.close()?;
     let ledger = load.into_ledger();
-    let (operations, surprises) = (ledger.operations, ledger.surprises);
+    let (operations, surprises, deeds) = (ledger.operations, ledger.surprises, ledger.deeds);
     Ok(Recording {
         operations,
+        deeds,
         surprises,
         start,
         events,
@@ -275,6 +293,8 @@ pub(crate) struct Moment<'a> {
     pub(crate) under_way: BTreeSet<Number>,
     /// What is acknowledged, in that order.
     pub(crate) acknowledged: Vec<Number>,
+    /// What clients of NFSv4 have.
+    pub(crate) holdings: Holdings,
 }
 
 impl Recording {
@@ -290,6 +310,7 @@ impl Recording {
             state: self.state.clone(),
             under_way: BTreeSet::new(),
             acknowledged: Vec::new(),
+            holdings: Holdings::default(),
         }
     }
 
@@ -297,7 +318,10 @@ impl Recording {
     /// promise is youngest.
     pub(crate) fn points(&self, count: usize, random: &mut Random) -> Vec<usize> {
         let after: Vec<usize> = (self.events.iter().enumerate())
-            .filter(|(at, event)| *at >= self.start && matches!(event, Event::Acknowledged(_)))
+            .filter(|(at, event)| {
+                let is_promise = matches!(event, Event::Acknowledged(_) | Event::DeedAnswered(_));
+                *at >= self.start && is_promise
+            })
             .map(|(at, _)| at + 1)
             .collect();
         let range = (self.events.len() - self.start) as u64 + 1;
@@ -330,6 +354,8 @@ impl Moment<'_> {
                         disk.flush();
                     }
                 }
+                Event::DeedSent(deed) => self.holdings.sent(&self.recording.deeds, deed),
+                Event::DeedAnswered(deed) => self.holdings.answered(&self.recording.deeds, deed),
                 Event::Sent(number) => drop(self.under_way.insert(number)),
                 Event::Acknowledged(number) => {
                     self.under_way.remove(&number);
@@ -396,7 +422,8 @@ impl Moment<'_> {
         for number in self.acknowledged.iter().rev() {
             let Some(operation) = self.recording.operations.get(*number as usize) else { continue };
             let same = taken.iter().filter(|(_, known)| known.client == operation.client).count();
-            if operation.action.is_replayed() && same < of_each {
+            let can_be_sent = operation.action.is_replayed() && !operation.call.is_empty();
+            if can_be_sent && same < of_each {
                 taken.push((*number, operation));
             }
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::check::{Broken, Findings};
+use crate::check::{Broken, Findings, Held};
 use crate::crash::Survival;
 
 /// Violations that are told again at the end, of one file system.
@@ -44,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) returned: usize,
     pub(crate) restored: usize,
     pub(crate) unflushed: usize,
+    /// What clients of NFSv4 had.
+    pub(crate) held: Held,
     pub(crate) recording_seconds: f64,
     pub(crate) checking_seconds: f64,
     modes: BTreeMap<String, usize>,
@@ -81,6 +83,7 @@ impl Tally {
         self.gaps += findings.gaps;
         self.returned += findings.returned;
         self.restored += findings.restored;
+        self.held.add(findings.held);
         self.points_with_loss += usize::from(findings.has_loss());
         self.points_with_halves += usize::from(findings.has_halves());
         for violation in &findings.violations {
@@ -121,6 +124,13 @@ impl Tally {
             "local_changes_before_a_start": self.gaps,
             "names_taken_away_that_returned": self.returned,
             "starts_with_an_older_disk": self.restored,
+            "nfs4_lives": self.held.lives,
+            "nfs4_opens": self.held.opens,
+            "nfs4_locks": self.held.locks,
+            "nfs4_exclusives": self.held.exclusives,
+            "nfs4_refused": self.held.refused,
+            "nfs4_requests_sent_again": self.held.resent,
+            "nfs4_grace_ms_max": self.held.grace_ms_max,
             "unflushed_writes": self.unflushed,
             "recording_seconds": self.recording_seconds,
             "checking_seconds": self.checking_seconds,
@@ -177,6 +187,29 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
             tally.replies,
             tally.checking_seconds / (tally.points.max(1) as f64),
             tally.times_differ,
+        ));
+    }
+    lines.join("\n")
+}
+
+/// What clients of NFSv4 had, and got back or had still.
+pub(crate) fn held(tallies: &[Tally]) -> String {
+    let mut lines = vec![format!(
+        "{:<8} {:>7} {:>7} {:>7} {:>8} {:>10} {:>9} {:>6} {:>9}",
+        "NFSv4.1",
+        "lives",
+        "opens",
+        "locks",
+        "refused",
+        "sent again",
+        "in flight",
+        "false",
+        "grace ms"
+    )];
+    for Tally { name, held, in_flight, false_answers, .. } in tallies {
+        lines.push(format!(
+            "{name:<8} {:>7} {:>7} {:>7} {:>8} {:>10} {in_flight:>9} {false_answers:>6} {:>9}",
+            held.lives, held.opens, held.locks, held.refused, held.resent, held.grace_ms_max,
         ));
     }
     lines.join("\n")

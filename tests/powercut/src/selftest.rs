@@ -118,7 +118,10 @@ fn attempt(journal: &Journal, device: &str, how: &[&str], wanted: &[Kind]) -> Re
         .filter_map(|event| match event {
             Event::Write { .. } => Some(Kind::Write),
             Event::Flush { .. } => Some(Kind::Flush),
-            Event::Sent(_) | Event::Acknowledged(_) => None,
+            Event::Sent(_)
+            | Event::Acknowledged(_)
+            | Event::DeedSent(_)
+            | Event::DeedAnswered(_) => None,
         })
         .collect();
     // A block layer that cannot write through flushes before, too.

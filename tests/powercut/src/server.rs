@@ -83,6 +83,11 @@ impl Setup {
         Ok(server)
     }
 
+    /// Whether the server has an intent log.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.configuration.contains("[log]")
+    }
+
     /// How much servers have written to their log.
     pub(crate) fn said(&self) -> u64 {
         self.scratch.join("server.log").metadata().map_or(0, |log| log.len())
@@ -127,7 +132,7 @@ impl Setup {
     fn steadfast_configuration(&self) -> String {
         let (share, state) = (self.share.display(), self.state.display());
         let address = address();
-        let more = if self.configuration.contains("[log]") {
+        let more = if self.is_logged() {
             self.configuration.replace("{state}", &state.to_string())
         } else {
             format!("{}\n[log]\nenabled = false\n", self.configuration)

@@ -71,6 +71,8 @@ pub(crate) struct Object {
     pub(crate) is_loose: bool,
     /// The same of its attributes.
     pub(crate) has_loose_attributes: bool,
+    /// A client of NFSv4 has it for itself: others leave it alone.
+    pub(crate) is_held: bool,
 }
 
 /// An object that is gone.
@@ -432,6 +434,20 @@ impl State {
         }) || action.object().as_ref().is_some_and(is_loose)
     }
 
+    /// Whether a name is of what one client has for itself.
+    pub(crate) fn is_held_place(&self, at: Place) -> bool {
+        let directory = self.objects.get(&at.directory);
+        at.name.is_of_holder() && at.directory == ROOT
+            || directory.is_some_and(|directory| directory.is_held)
+    }
+
+    /// Whether an operation has to do with what one client has for itself.
+    pub(crate) fn touches_held(&self, action: &Action) -> bool {
+        let object = action.object().and_then(|number| self.objects.get(&number));
+        object.is_some_and(|object| object.is_held)
+            || action.places().iter().any(|place| self.is_held_place(*place))
+    }
+
     /// A write or a change of size is under way: it may be there, wholly or partly.
     pub(crate) fn maybe(&mut self, action: &Action) {
         match *action {
@@ -479,6 +495,7 @@ impl State {
     fn make(&mut self, number: Number, at: Place, kind: Kind, done: &Done) {
         let mut object = Object::new(kind, number);
         let directory = self.objects.get(&at.directory);
+        object.is_held = self.is_held_place(at);
         let inherited = directory
             .filter(|directory| !directory.has_loose_attributes)
             .and_then(|directory| directory.default_acl);
@@ -558,6 +575,7 @@ impl Object {
             default_acl: None,
             is_loose: false,
             has_loose_attributes: false,
+            is_held: false,
         }
     }
 

@@ -17,6 +17,7 @@ use steadfast_client::{
 use crate::acl::Acl;
 use crate::claims::{Claim, Claims, needed};
 use crate::journal::{Event, Journal};
+use crate::nfs4::{self, Deeds, Holder};
 use crate::operation::{Action, Change, How, Name, Number, Outcome, Place, ROOT};
 use crate::random::Random;
 use crate::state::{Kind, Object, State};
@@ -60,6 +61,8 @@ pub(crate) struct Ledger {
     pub(crate) state: State,
     /// Replies that the model did not expect.
     pub(crate) surprises: Vec<String>,
+    /// What clients of NFSv4 open and lock.
+    pub(crate) deeds: Deeds,
     claims: Claims,
     held: HashMap<Number, Vec<Claim>>,
     verifier: Option<[u8; 8]>,
@@ -90,6 +93,7 @@ impl Ledger {
             operations: Vec::new(),
             state: State::new(root),
             surprises: Vec::new(),
+            deeds: Deeds::default(),
             claims: Claims::default(),
             held: HashMap::new(),
             verifier: None,
@@ -153,6 +157,20 @@ impl Ledger {
         client: usize,
         action: Action,
     ) -> Option<(Number, Procedure, Vec<u8>)> {
+        if self.state.touches_held(&action) {
+            return None;
+        }
+        let number = self.reserve(client, action)?;
+        let none = FileHandle(Vec::new());
+        let handle = |number: Number| {
+            self.state.objects.get(&number).and_then(|object| object.handle.as_ref())
+        };
+        let (procedure, arguments) = action.call(|number| handle(number).unwrap_or(&none));
+        Some((number, procedure, arguments))
+    }
+
+    /// An operation of any protocol is about to be sent, unless something under way is in its way.
+    pub(crate) fn reserve(&mut self, client: usize, action: Action) -> Option<Number> {
         if self.state.is_loose(&action) {
             return None;
         }
@@ -160,16 +178,16 @@ impl Ledger {
         if !self.claims.take(&claims) {
             return None;
         }
-        let none = FileHandle(Vec::new());
-        let handle = |number: Number| {
-            self.state.objects.get(&number).and_then(|object| object.handle.as_ref())
-        };
-        let (procedure, arguments) = action.call(|number| handle(number).unwrap_or(&none));
         let number = self.operations.len() as Number;
         self.held.insert(number, claims);
         let (call, reply) = (Vec::new(), Vec::new());
         self.operations.push(Operation { client, action, call, reply, outcome: None });
-        Some((number, procedure, arguments))
+        Some(number)
+    }
+
+    /// The server was started again, and clients go on: its write verifier is another.
+    pub(crate) fn forget_verifier(&mut self) {
+        self.verifier = None;
     }
 
     pub(crate) fn end(&mut self, number: Number, reply: Vec<u8>, outcome: &Outcome) {
@@ -223,6 +241,8 @@ pub(crate) struct Load {
     /// What is done besides, on the share that is here.
     mix: Mix,
     share: PathBuf,
+    /// Clients of NFSv4 that were there at the end, with their sessions.
+    holders: Mutex<Vec<Holder>>,
 }
 
 /// A load of several clients.
@@ -230,6 +250,8 @@ pub(crate) struct Load {
 pub(crate) struct Plan {
     pub(crate) server: SocketAddr,
     pub(crate) clients: usize,
+    /// Clients of NFSv4 beside them, each with files of its own.
+    pub(crate) holders: usize,
     pub(crate) seed: u64,
     /// Whether the server may go away: clients then end, and leave what they sent open.
     pub(crate) may_be_killed: bool,
@@ -245,6 +267,7 @@ impl Load {
             operations_max: operations,
             mix: Mix::default(),
             share: PathBuf::new(),
+            holders: Mutex::default(),
         }
     }
 
@@ -277,6 +300,11 @@ impl Load {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    /// Clients may go on.
+    pub(crate) fn go_on(&self) {
+        self.stop.store(false, Ordering::Relaxed);
+    }
+
     /// How many operations were sent.
     pub(crate) fn sent(&self) -> usize {
         self.ledger().operations.len()
@@ -288,14 +316,21 @@ impl Load {
             let clients: Vec<_> = (0..plan.clients)
                 .map(|client| scope.spawn(move || self.client(plan, client)))
                 .collect();
+            let holders: Vec<_> = (0..plan.holders)
+                .map(|holder| scope.spawn(move || self.holder(plan, holder)))
+                .collect();
             let actor = self.mix.local.then(|| scope.spawn(move || self.act(plan)));
             let mut outcome = Ok(());
             for client in clients {
                 let ended = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 outcome = outcome.and(ended);
             }
-            // Whatever ended the clients ends the local process too.
+            // Whatever ended the clients ends the others too.
             self.stop();
+            for holder in holders {
+                let ended = holder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                outcome = outcome.and(ended);
+            }
             if let Some(actor) = actor {
                 actor.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
@@ -329,6 +364,24 @@ impl Load {
             Err(error) if plan.may_be_killed && is_death(&error) => Ok(()),
             other => other.with_context(|| format!("client {client}")),
         }
+    }
+
+    /// A client of NFSv4, of which a killed server leaves a session.
+    fn holder(&self, plan: &Plan, number: usize) -> Result<()> {
+        let (left, outcome) = nfs4::hold(self, plan, number, &self.share);
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+        if outcome.is_err() {
+            self.stop();
+        }
+        match outcome {
+            Err(error) if plan.may_be_killed && is_death(&error) => Ok(()),
+            other => other.with_context(|| format!("client {number} of NFSv4")),
+        }
+    }
+
+    /// The clients of NFSv4 that were there at the end.
+    pub(crate) fn take_holders(&self) -> Vec<Holder> {
+        std::mem::take(&mut *self.holders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn converse(&self, plan: &Plan, client: usize) -> Result<()> {
@@ -414,7 +467,8 @@ fn choose(state: &State, random: &mut Random) -> Option<Action> {
         return Some(Action::Mkdir { at: Place { directory: ROOT, name }, mode: 0o755 });
     }
     let mode = 0o400 + random.below(0o400) as u32;
-    let names: Vec<Place> = state.names.keys().copied().collect();
+    let is_shared = |place: &Place| !state.is_held_place(*place);
+    let names: Vec<Place> = state.names.keys().copied().filter(is_shared).collect();
     // Mostly what is there; sometimes what has to fail.
     let known = if random.percent(92) { random.choose(&names) } else { Some(at) };
     let free = if state.at(at).is_none() || random.percent(15) { Some(at) } else { None };
@@ -547,10 +601,12 @@ fn choose_acl(state: &State, random: &mut Random) -> Option<Action> {
     Some(Action::Setacl { object, acl, is_default: true })
 }
 
-/// What is there for certain, and has a handle.
+/// What is there for certain, has a handle, and is nobody's own.
 pub(crate) fn of_kind(state: &State, is_wanted: impl Fn(&Object) -> bool) -> Vec<Number> {
-    let is_wanted =
-        |object: &Object| object.handle.is_some() && !object.is_loose && is_wanted(object);
+    let is_wanted = |object: &Object| {
+        let is_there = object.handle.is_some() && !object.is_loose;
+        is_there && !object.is_held && is_wanted(object)
+    };
     let wanted = state.objects.iter().filter(|(_, object)| is_wanted(object));
     wanted.map(|(number, _)| *number).collect()
 }

@@ -76,7 +76,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ),
     // Tests and tools; never the server, so that what they find is true of any server.
     ("guest-tests", &["client", "xdr", "wire", "sys"]),
-    ("powercut", &["client"]),
+    ("powercut", &["client", "wire"]),
     ("rig", &["client", "bench", "xdr", "wire", "rpc"]),
     ("xtask", &["rig"]),
 ];

@@ -2,7 +2,7 @@
 //! `--mutation NAME` for one.
 //!
 //! The server is built with the feature `powercut-mutations`, which lets the environment break one
-//! invariant of the intent log (`durability/src/mutation.rs`). For each there is what the rig
+//! invariant of the intent log, or of the records of clients of NFSv4 (`durability/src/mutation.rs`). For each there is what the rig
 //! must find. The same server with nothing broken comes first: there it must find nothing.
 
 use std::time::Instant;
@@ -25,15 +25,24 @@ pub(super) struct Mutation {
     points: &'static str,
     /// Operations of each run: few, so that it is soon judged, unless the log has to fill up.
     operations: &'static str,
+    /// Of the protocol that clients speak beside NFSv3; 3 is none.
+    nfs: &'static str,
 }
 
-const USUAL: Mutation =
-    Mutation { name: "", expected: "", log_file_system: "ext4", points: "100", operations: "600" };
+const USUAL: Mutation = Mutation {
+    name: "",
+    expected: "",
+    log_file_system: "ext4",
+    points: "100",
+    operations: "600",
+    nfs: "3",
+};
 
 /// Crash points are several times what was seen to be needed: one, for what is seen at most points;
-/// 7 to 153 for `late-order`; 51 to 63 for `unsynced-checkpoints`, whose log fills up in mid-run.
+/// 7 to 153 for `late-order`; 51 to 63 for `unsynced-checkpoints`, whose log fills up in mid-run; 3 for
+/// `unflushed-clients`, and 18 for `unrecorded-departures`.
 const MUTATIONS: &[Mutation] = &[
-    Mutation { name: "none", expected: "", points: "20", ..USUAL },
+    Mutation { name: "none", expected: "", points: "20", nfs: "4.1", ..USUAL },
     Mutation { name: "early-replies", expected: "names,data,attributes", ..USUAL },
     Mutation {
         name: "late-order",
@@ -55,9 +64,11 @@ const MUTATIONS: &[Mutation] = &[
         log_file_system: "ext4-without-journal",
         ..USUAL
     },
+    Mutation { name: "unflushed-clients", expected: "reclaims", nfs: "4.1", ..USUAL },
+    Mutation { name: "unrecorded-departures", expected: "strangers", nfs: "4.1", ..USUAL },
 ];
 
-/// One file system is enough: what is broken is the log's. A run that is unlucky gives no more than
+/// One file system is enough: what is broken is the log's, or in the state directory. A run that is unlucky gives no more than
 /// 100 points.
 const FLAGS: &[&str] =
     &["--fs", "ext4", "--replies", "--allow-halves", "--log-mib", "64", "--points-of-a-run", "100"];
@@ -98,7 +109,7 @@ pub(super) fn run(wanted: &[&Mutation]) -> Result<()> {
         let mut command = rig(&programs);
         command.args(FLAGS).args(["--configuration", configuration]);
         command.args(["--points", mutation.points, "--operations", mutation.operations]);
-        command.args(["--log-fs", mutation.log_file_system]);
+        command.args(["--log-fs", mutation.log_file_system, "--nfs", mutation.nfs]);
         if !mutation.expected.is_empty() {
             command.args(["--expect", mutation.expected]).env("STEADFAST_MUTATION", mutation.name);
         }

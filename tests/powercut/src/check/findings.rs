@@ -31,10 +31,14 @@ pub(crate) enum Broken {
     Reverted,
     /// Somebody may do more than was acknowledged.
     Access,
+    /// A client of NFSv4 does not get back, or has not any more, what it had opened and locked.
+    Reclaim,
+    /// Somebody gets what only others may have, or a grace period does not end.
+    Stranger,
 }
 
 impl Broken {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Name,
         Self::Handle,
         Self::Data,
@@ -44,6 +48,8 @@ impl Broken {
         Self::Start,
         Self::Reverted,
         Self::Access,
+        Self::Reclaim,
+        Self::Stranger,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -57,6 +63,8 @@ impl Broken {
             Self::Start => "starts",
             Self::Reverted => "reverted",
             Self::Access => "access",
+            Self::Reclaim => "reclaims",
+            Self::Stranger => "strangers",
         }
     }
 }
@@ -129,11 +137,51 @@ pub(crate) struct Findings {
     /// there again.
     pub(crate) gaps: usize,
     pub(crate) returned: usize,
+    /// What clients of NFSv4 had.
+    pub(crate) held: Held,
     /// Starts with a state directory or a data disk of an earlier moment.
     pub(crate) restored: usize,
 }
 
+/// What was found out about what clients of NFSv4 had opened and locked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// Lives of clients that were recorded, or went on.
+    pub(crate) lives: usize,
+    /// Opens and locks that they got back, or had still.
+    pub(crate) opens: usize,
+    pub(crate) locks: usize,
+    /// Attempts of others that were refused.
+    pub(crate) refused: usize,
+    /// Requests that were sent again in their slots.
+    pub(crate) resent: usize,
+    /// Exclusive creates that found their file again.
+    pub(crate) exclusives: usize,
+    /// How long the grace period lasted after the last client had all, in ms at the most.
+    pub(crate) grace_ms_max: u64,
+}
+
+impl Held {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.lives += other.lives;
+        self.opens += other.opens;
+        self.locks += other.locks;
+        self.refused += other.refused;
+        self.resent += other.resent;
+        self.exclusives += other.exclusives;
+        self.grace_ms_max = self.grace_ms_max.max(other.grace_ms_max);
+    }
+}
+
 impl Findings {
+    /// With what was found out before.
+    pub(crate) fn absorb(&mut self, before: Self) {
+        self.violations.extend(before.violations);
+        self.in_flight += before.in_flight;
+        self.false_answers += before.false_answers;
+        self.held.add(before.held);
+    }
+
     /// Whether something acknowledged is not there.
     pub(crate) fn has_loss(&self) -> bool {
         self.violations.iter().any(|violation| violation.broken != Broken::Half)

@@ -180,7 +180,7 @@ fn live(
     seed: u64,
 ) -> Result<()> {
     let clients = stage.shape.clients;
-    let plan = Plan { server: address(), clients, seed, may_be_killed: true };
+    let plan = Plan { server: address(), clients, holders: 0, seed, may_be_killed: true };
     std::thread::scope(|scope| {
         let clients = scope.spawn(|| load.run(&plan));
         std::thread::sleep(life);

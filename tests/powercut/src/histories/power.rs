@@ -396,7 +396,7 @@ fn killed(
     let mix = crate::workload::Mix { local: false, ..stage.parts.mix() };
     let load = load.with(mix, &stage.places.share());
     let (clients, seed) = (stage.shape.clients, random.next());
-    let plan = Plan { server: address(), clients, seed, may_be_killed: true };
+    let plan = Plan { server: address(), clients, holders: 0, seed, may_be_killed: true };
     std::thread::scope(|scope| {
         let clients = scope.spawn(|| load.run(&plan));
         std::thread::sleep(Duration::from_millis(random.below(250)));
@@ -447,6 +447,7 @@ fn again(
     };
     let next = Recording {
         operations,
+        deeds: recording.deeds.clone(),
         surprises: Vec::new(),
         start: 0,
         events,
@@ -536,7 +537,7 @@ fn live_under_load(
     let mix = crate::workload::Mix { local: false, ..stage.parts.mix() };
     let load = load.with(mix, &stage.places.share());
     let (clients, seed) = (stage.shape.clients, random.next());
-    let plan = Plan { server: address(), clients, seed, may_be_killed: false };
+    let plan = Plan { server: address(), clients, holders: 0, seed, may_be_killed: false };
     load.run(&plan)?;
     let operations = load.into_ledger().operations;
     server.kill()?;

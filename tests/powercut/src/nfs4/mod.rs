@@ -1,0 +1,24 @@
+//! Clients of NFSv4.1 that hold files open and ranges locked while the others work (`--nfs 4.1`).
+//!
+//! Each client has one life after the other ([`holder`]): it makes itself known, makes a directory of its own,
+//! and opens, locks, writes, renames and removes files there, with several requests in flight. Then it closes
+//! all and leaves, or goes silent, or comes back as another life of the same owner. What it changes is in the
+//! ledger as what others change, and compared likewise, by NFSv3. What it opens and locks is a list of its own
+//! ([`deeds`]), in the same order of events, from which follows who had what at any moment.
+//!
+//! After a power cut [`reclaim`] finds out who gets that back, and who does not; after a kill [`resume`] goes
+//! on with the sessions.
+
+mod deeds;
+mod holder;
+mod inquiry;
+mod reclaim;
+mod resume;
+mod session;
+mod steps;
+
+pub(crate) use deeds::{Deeds, Holdings};
+pub(crate) use holder::{Holder, hold};
+pub(crate) use inquiry::View;
+pub(crate) use reclaim::reclaim;
+pub(crate) use resume::resume;
