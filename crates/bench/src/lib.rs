@@ -22,11 +22,13 @@ pub mod locks;
 mod loopback;
 pub mod mix;
 pub mod mountstorm;
+mod nfs4;
 pub mod nhfsstone;
 pub mod null_server;
 pub mod op;
 pub mod pattern;
 mod place4;
+mod preparing;
 mod random;
 mod records;
 mod replies;
@@ -35,10 +37,13 @@ mod setup;
 pub mod storm;
 pub mod stream;
 mod text;
+mod version;
 pub mod walk;
+mod wire;
 
 pub use drive::{
     Arrivals, CLIENTS_MAX, Control, DEPTH_MAX, KindReport, Latency, Pace, Transport, source_address,
 };
 pub use error::BenchError;
 pub use setup::Target;
+pub use version::NfsVersion;

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use common::{FakeServer, Fault};
-use steadfast_bench::op::{Load, NfsVersion, Operation, Report, Reports, run};
-use steadfast_bench::{Arrivals, BenchError, Control, Pace, Target, Transport};
+use steadfast_bench::op::{Load, Operation, Report, Reports, run};
+use steadfast_bench::{Arrivals, BenchError, Control, NfsVersion, Pace, Target, Transport};
 
 /// All kinds of calls, with the procedure that each is about.
 const OPERATIONS: [(&str, u32); 24] = [

@@ -7,7 +7,8 @@ use clap::Args;
 use super::common::{OutputArguments, PaceArguments, ServerArguments, seconds, wait_for_line};
 use crate::drive::{Control, Transport};
 use crate::error::BenchError;
-use crate::op::{Load, NfsVersion, OPERATIONS_HELP, Operation, Reports, run_when};
+use crate::op::{Load, OPERATIONS_HELP, Operation, Reports, run_when};
+use crate::version::NfsVersion;
 
 fn operations_help() -> String {
     format!("Kinds of calls, one after the other: {OPERATIONS_HELP}")
@@ -85,7 +86,7 @@ impl Arguments {
     /// Measures each kind.
     pub(super) fn run(&self, control: &Control) -> Result<Reports, BenchError> {
         // Before the first is measured.
-        self.operations.iter().try_for_each(|operation| self.nfs.check(*operation))?;
+        self.operations.iter().try_for_each(|operation| operation.check(self.nfs))?;
         let mut all = Reports::default();
         for operation in &self.operations {
             if control.is_interrupted() {

@@ -24,6 +24,8 @@ pub enum Fault {
     None,
     /// READ and READLINK return a damaged byte near the end.
     DamagedData,
+    /// READ of NFSv4 returns a word less, if it is asked for more.
+    ShortReads,
     /// WRITE keeps nothing.
     LostWrites,
     /// The verifier changes after each so many WRITEs.
@@ -36,6 +38,10 @@ pub enum Fault {
     StaleNames,
     /// LOOKUP finds another file.
     WrongHandle,
+    /// The same of what is no directory.
+    LaterWrongHandle,
+    /// ACCESS gives no right to look up.
+    DeniesLookup,
     /// Each listing lacks its last entry.
     MissingEntry,
     /// What is made has a handle and no name.
@@ -48,6 +54,8 @@ pub enum Fault {
     LosesEvery(u64),
     /// Every so-manieth call is refused for now, once.
     RefusesEvery(u64),
+    /// The same, as in a grace period.
+    GraceEvery(u64),
     /// Every call takes this long, one call at a time.
     SlowMs(u64),
     /// Every other connection is closed as soon as it is made.
@@ -56,6 +64,8 @@ pub enum Fault {
     OtherSlot,
     /// LOCK gives what others have locked.
     IgnoresLocks,
+    /// Every minor version but 1 is refused.
+    OneMinorVersion,
     /// GETATTR tells of another object.
     OtherAttributes,
     /// MNT of the share of this number is refused.
