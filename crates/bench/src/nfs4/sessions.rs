@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 
 use steadfast_client::nfs4::{
-    COMPOUND, ClientSettings, Compound, CompoundReply, Nfs4Client, Session4, Slot, StateId4,
+    COMPOUND, ClientSettings, Compound, CompoundReply, NULL4, Nfs4Client, Session4, Slot, StateId4,
 };
 use steadfast_client::{CallTemplate, FileHandle, Identity, RpcConnection};
 use steadfast_wire::nfs4::Op4;
@@ -51,6 +51,7 @@ pub(crate) struct Sessions4 {
     bytes: u32,
     /// Record mark and RPC header of a COMPOUND.
     head: Vec<u8>,
+    null_head: Vec<u8>,
     connected: Vec<Option<Connected>>,
     slots: Vec<Option<Slot>>,
 }
@@ -65,13 +66,15 @@ impl Sessions4 {
         bytes: u32,
     ) -> Self {
         let identity = &target.identity;
+        let head = |procedure| CallTemplate::new(procedure, identity, &[], 0).record().to_vec();
         Self {
             identity: identity.clone(),
             minor_version: nfs.minor(),
             depth,
             first: clients.start,
             bytes,
-            head: CallTemplate::new(COMPOUND, identity, &[], 0).record().to_vec(),
+            head: head(COMPOUND),
+            null_head: head(NULL4),
             connected: clients.clone().map(|_| None).collect(),
             slots: (0..clients.len() * depth).map(|_| None).collect(),
         }
@@ -168,6 +171,11 @@ impl Sessions4 {
         let start = session.compound().sequence(&session.slots.arguments(slot, false));
         build(start)?.append(&self.head, xid, out);
         Ok(())
+    }
+
+    /// Appends a call of procedure NULL, which belongs to no session.
+    pub(crate) fn append_null(&self, xid: u32, out: &mut Outbox) {
+        out.push_head(&self.null_head, xid, 0);
     }
 
     /// Reads a reply to a lane's request up to the result of PUTFH; `Ok(Err(…))` if it complains, or says "later".

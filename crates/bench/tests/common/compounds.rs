@@ -38,6 +38,9 @@ const TOLD: Bitmap4 = Bitmap4::of(&[
     Attribute4::MountedOnFileId,
 ]);
 
+/// What is told of file systems.
+const SPACE: Bitmap4 = Bitmap4::of(&[Attribute4::SpaceFree]);
+
 /// All clients; a client's session has the client's number.
 #[derive(Default)]
 pub struct Clients {
@@ -194,7 +197,11 @@ impl Run<'_> {
                 Ok(())
             }
             Op4::Access => {
-                let denied = if self.state.fault == Fault::DeniesLookup { 0x2 } else { 0 };
+                let denied = match self.state.fault {
+                    Fault::DeniesLookup => 0x2,
+                    Fault::DeniesRead => 0x1,
+                    _ => 0,
+                };
                 let access = args::<Access4Args>(r)?.access & !denied;
                 Access4Result { supported: access, access }.encode(w);
                 Ok(())
@@ -340,9 +347,10 @@ impl Run<'_> {
     }
 
     fn attributes(&self, number: u64, wanted: &Bitmap4, lie: u64, w: &mut Writer<'_>) {
-        let told = wanted.and(&TOLD);
+        let lacks = if self.state.fault == Fault::TellsNoSpace { SPACE } else { Bitmap4::EMPTY };
+        let told = wanted.and(&TOLD).without(&lacks);
         let (kind, size) = match &self.state.objects[&number].kind {
-            Kind::File(data) => (1, data.len()),
+            Kind::File(data) => (1, data.len() + usize::from(self.state.fault == Fault::OtherSize)),
             Kind::Directory(names) => (2, names.len()),
             Kind::Symlink(target) => (5, target.len()),
             Kind::Fifo => (7, 0),

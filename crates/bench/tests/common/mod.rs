@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use steadfast_client::NfsStat3;
-use steadfast_wire::rpc::CallHeader;
-use steadfast_xdr::{Decode, Reader, Writer};
+use steadfast_wire::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,14 @@ pub enum Fault {
     WrongHandle,
     /// The same of what is no directory.
     LaterWrongHandle,
+    /// GETATTR of NFSv4 tells another size of files.
+    OtherSize,
+    /// GETATTR of NFSv4 tells nothing of the file system.
+    TellsNoSpace,
+    /// NFSv4 is not spoken.
+    OnlyNfs3,
+    /// ACCESS gives no right to read.
+    DeniesRead,
     /// ACCESS gives no right to look up.
     DeniesLookup,
     /// Each listing lacks its last entry.
@@ -237,6 +245,11 @@ impl Service {
         let mut r = Reader::new(message);
         let header = CallHeader::decode(&mut r).unwrap();
         if header.vers == 4 && header.prog == 100_003 {
+            if self.fault == Fault::OnlyNfs3 {
+                let stat = AcceptStat::ProgMismatch { low: 3, high: 3 };
+                ReplyHeader::accepted(header.xid, stat).encode(&mut Writer::new(reply));
+                return;
+            }
             steadfast_rpc::accepted_success(&mut Writer::new(reply), header.xid);
             if header.proc_ == 1 {
                 let mut state = self.state.lock().unwrap();
