@@ -261,6 +261,16 @@ fn requests_of_nfs4_refused_for_now_are_made_again() {
 }
 
 #[test]
+fn no_file_is_removed_over_nfs4_while_it_is_open() {
+    let server = FakeServer::start(Fault::None);
+    let mut load = over_nfs4(&server);
+    load.mix = Mix::parse("create 1\nremove 1\nrename 1").unwrap();
+    let report = run(&load, &Control::default()).unwrap();
+    assert!(report.levels[0].calls > 100, "{report:?}");
+    was_nfs4_alone(&server);
+}
+
+#[test]
 fn rates_are_held_and_verifiers_counted_over_nfs4() {
     let server = FakeServer::start(Fault::ForgetfulEvery(50));
     let mut load = over_nfs4(&server);

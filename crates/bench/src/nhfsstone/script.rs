@@ -383,6 +383,8 @@ impl Mixed {
         let procedure = procedure::ALL.get(state.number).copied().unwrap_or(procedure::NULL);
         let (own, renamed) = (state.own, state.renamed);
         match (procedure, own) {
+            // A file that is open is not to be removed yet.
+            _ if state.open.is_some() => {}
             (procedure::REMOVE | procedure::RMDIR, Some(own)) => self.note_removed(own),
             (procedure::RENAME, Some(own)) => {
                 self.note_removed(own);
@@ -477,7 +479,7 @@ impl Script for Mixed {
         let Some(state) = self.lanes.get_mut(lane) else { return Ok(None) };
         let is_again = std::mem::take(&mut state.is_again);
         if !is_again && state.open.is_some() {
-            (state.number, state.own) = (CLOSE, None);
+            state.number = CLOSE;
         } else if !is_again {
             self.choose(lane);
         }

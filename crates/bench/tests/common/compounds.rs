@@ -181,6 +181,9 @@ impl Run<'_> {
                 let object = args::<PutFh4Args<'_>>(r)?.object;
                 let number = object.strip_prefix(b"v4-").ok_or(NfsStat4::BadHandle)?;
                 self.current = u64::from_be_bytes(number.try_into().unwrap());
+                if !self.state.objects.contains_key(&self.current) {
+                    return Err(NfsStat4::Stale);
+                }
                 // Every other time, the slot having moved.
                 if self.is_refused(1) { Err(self.later()) } else { Ok(()) }
             }
