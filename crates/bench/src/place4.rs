@@ -45,16 +45,6 @@ pub(crate) fn connection(stream: &TcpStream) -> Result<RpcConnection, ClientErro
     RpcConnection::over(stream.try_clone()?, CALL_TIMEOUT)
 }
 
-/// A client over this connection.
-pub(crate) fn connect_over(
-    connection: RpcConnection,
-    identity: &Identity,
-    settings: &ClientSettings,
-) -> Result<Nfs4Client, BenchError> {
-    let client = Nfs4Client::connect_to_reclaim(connection, identity.clone(), settings);
-    complete(client.map_err(refused(settings))?)
-}
-
 fn complete(mut client: Nfs4Client) -> Result<Nfs4Client, BenchError> {
     patiently(|| client.complete_reclaim()).map_err(BenchError::client("connecting over NFSv4"))?;
     Ok(client)

@@ -1,4 +1,5 @@
-//! Making and removing what loads work on: many calls in flight, on several connections.
+//! Making and removing what loads work on over NFSv3: many calls in flight, on several connections.
+//! [`crate::preparing`] does that over the version that is measured.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -131,17 +132,8 @@ pub(crate) fn pipeline(
     }
 }
 
-/// Does a share of the work on each of several connections at the same time; results come in
-/// the order of the items.
-pub(crate) fn in_parallel<T: Sync, R: Send>(
-    target: &Target,
-    items: &[T],
-    work: impl Fn(&mut RpcConnection, usize, &[T]) -> Result<Vec<R>, BenchError> + Sync,
-) -> Result<Vec<R>, BenchError> {
-    in_parts(items, |first, own| work(&mut target.connect()?, first, own))
-}
-
-/// The same, of work that makes its connections itself.
+/// Does a share of the work on each of several threads at the same time, which make their connections themselves; results come
+/// in the order of the items.
 pub(crate) fn in_parts<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(usize, &[T]) -> Result<Vec<R>, BenchError> + Sync,
@@ -249,15 +241,6 @@ pub(crate) fn find(
         Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(None),
         Err(error) => Err(BenchError::client("looking for a name")(error)),
     }
-}
-
-/// Whether a directory has a name.
-pub(crate) fn exists(
-    client: &mut Nfs3Client,
-    directory: &FileHandle,
-    name: &[u8],
-) -> Result<bool, BenchError> {
-    find(client, directory, name).map(|found| found.is_some())
 }
 
 /// A name that no other run has.

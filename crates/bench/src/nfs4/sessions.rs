@@ -24,7 +24,7 @@ use crate::version::NfsVersion;
 /// Operations of the longest request.
 const OPERATIONS_MAX: u32 = 8;
 /// Bytes that a request or reply has beside the data of READ and WRITE, or the entries of READDIR.
-const OVERHEAD_BYTES: u32 = 512;
+pub(crate) const OVERHEAD_BYTES: u32 = 512;
 /// The least that sessions are asked to carry.
 const BYTES_MIN: u32 = 64 << 10;
 

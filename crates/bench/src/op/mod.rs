@@ -47,7 +47,7 @@ pub struct Load {
     pub threads: usize,
     /// When calls start.
     pub pace: Pace,
-    /// Over which version of NFS; preparations always use 3.
+    /// Over which version of NFS all is done.
     pub nfs: NfsVersion,
     /// How calls travel; preparations always use TCP.
     pub transport: Transport,
@@ -145,7 +145,7 @@ pub fn run_when(
     let removed = match &place {
         Some(place) if load.cleans_up => {
             control.show(&format!("op {}: removing the tree", load.operation));
-            place.remove(&load.target)
+            place.remove(load)
         }
         _ => Ok(()),
     };

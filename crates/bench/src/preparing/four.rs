@@ -15,7 +15,7 @@ use crate::drive::Control;
 use crate::error::BenchError;
 use crate::nfs4::pipeline::pipelined;
 use crate::nfs4::requests;
-use crate::nfs4::sessions::{Open, close_all};
+use crate::nfs4::sessions::{OVERHEAD_BYTES, Open, close_all};
 use crate::pattern;
 use crate::place4::{self, patiently};
 use crate::setup::{TREE_DEPTH_MAX, Target};
@@ -23,8 +23,6 @@ use crate::version::NfsVersion;
 
 /// Calls in flight.
 const SLOTS: u32 = 32;
-/// Bytes that requests and replies have beside data.
-const OVERHEAD_BYTES: u32 = 1024;
 /// Most bytes of a listing.
 const LISTING_BYTES: u32 = 32 << 10;
 
@@ -209,6 +207,12 @@ impl Preparer4 {
     pub(super) fn commit(&mut self, file: &FileHandle) -> Result<[u8; 8], BenchError> {
         patiently(|| self.client.commit(file, 0, 0))
             .map_err(BenchError::client("committing what was written"))
+    }
+
+    pub(super) fn mode(&mut self, object: &FileHandle) -> Result<Option<u32>, BenchError> {
+        patiently(|| self.client.attributes(object, Bitmap4::of(&[Attribute4::Mode])))
+            .map(|attributes| attributes.mode)
+            .map_err(BenchError::client("looking at the modes that were set"))
     }
 
     pub(super) fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Result<(), BenchError> {

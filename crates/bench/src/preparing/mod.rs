@@ -9,6 +9,7 @@ use steadfast_client::{
 
 use crate::drive::{Control, Transport};
 use crate::error::BenchError;
+use crate::nfs4::judging::PERMISSIONS;
 use crate::setup::{self, Call, Target};
 use crate::version::NfsVersion;
 use four::Preparer4;
@@ -191,6 +192,17 @@ impl Preparer {
                 .map_err(BenchError::client("committing what was written")),
             Self::V4(client) => client.commit(file),
         }
+    }
+
+    /// The permissions of an object, if the server tells them.
+    pub(crate) fn mode(&mut self, object: &FileHandle) -> Result<Option<u32>, BenchError> {
+        let mode = match self {
+            Self::V3(client, _) => setup::patiently(|| client.getattr(object))
+                .map(|attributes| Some(attributes.mode))
+                .map_err(BenchError::client("looking at the modes that were set")),
+            Self::V4(client) => client.mode(object),
+        }?;
+        Ok(mode.map(|mode| mode & PERMISSIONS))
     }
 
     /// Removes a file, if it is there.

@@ -332,7 +332,7 @@ impl Script for Writing {
             (Wire::V4(sessions), Act::Commit { .. }) => {
                 sessions.append(lane, xid, out, |start| {
                     Ok(requests::commit(start, handle, 0, 0).into())
-                })?
+                })?;
             }
         }
         Ok(Some(kind))

@@ -568,7 +568,7 @@ impl Run<'_> {
             return Err(NfsStat4::NotDir);
         };
         let missing = usize::from(self.state.fault == Fault::MissingEntry);
-        let all = names.len() - missing;
+        let all = names.len().saturating_sub(missing);
         let mut bytes = Vec::new();
         // Cookies are an entry's place and 3.
         let mut told = (asked.cookie as usize).saturating_sub(2);

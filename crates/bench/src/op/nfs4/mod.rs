@@ -1,7 +1,6 @@
 //! Over NFSv4: a session a connection, a slot a call in flight.
 //!
-//! The tree is made over NFSv3. `objects` finds it again over NFSv4, since a handle of one
-//! version means nothing to the other; `connect` makes the sessions. [`Calls4`] makes calls that only read, and `judge`
+//! `objects` looks at the tree that was made, by its names; `connect` makes the sessions. [`Calls4`] makes calls that only read, and `judge`
 //! reads their replies; `changing` makes those that change, open or lock something.
 
 mod changing;
