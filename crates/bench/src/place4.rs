@@ -1,5 +1,8 @@
 //! A directory of a load's own in a share, made and removed over NFSv4.
 
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
 use steadfast_client::nfs4::{
     ClientSettings, Nfs4Client, NfsStat4, Opening4, Settings4, StateId4, patiently4,
 };
@@ -9,39 +12,75 @@ use steadfast_wire::nfs4::{CreateType4, OpenHow4};
 use crate::error::BenchError;
 use crate::setup::{CALL_TIMEOUT, Target, unique_name};
 
+/// How long a request is made again while the server puts it off, or is in its grace period.
+pub(crate) const GRACE: Duration = Duration::from_secs(120);
+/// How long to wait before it is made again.
+const TRY_LATER: Duration = Duration::from_millis(200);
+
 /// A client over a connection of its own.
 pub(crate) fn connect(
     target: &Target,
     settings: &ClientSettings,
 ) -> Result<Nfs4Client, BenchError> {
-    connect_over(target.connect()?, &target.identity, settings)
+    let connect = || {
+        let connection = RpcConnection::connect(target.server, CALL_TIMEOUT)?;
+        Nfs4Client::connect_to_reclaim(connection, target.identity.clone(), settings)
+    };
+    complete(patiently(connect).map_err(refused(settings))?)
 }
 
-/// A client over this connection.
-pub(crate) fn connect_over(
-    connection: RpcConnection,
+/// A client over this socket, which must block.
+pub(crate) fn connect_by(
+    stream: &TcpStream,
     identity: &Identity,
     settings: &ClientSettings,
 ) -> Result<Nfs4Client, BenchError> {
-    let connecting = || BenchError::client("connecting over NFSv4");
-    let mut client = Nfs4Client::connect_to_reclaim(connection, identity.clone(), settings)
-        .map_err(connecting())?;
-    patiently(|| client.complete_reclaim()).map_err(connecting())?;
+    let connect =
+        || Nfs4Client::connect_to_reclaim(connection(stream)?, identity.clone(), settings);
+    complete(patiently(connect).map_err(refused(settings))?)
+}
+
+/// A connection of this socket.
+pub(crate) fn connection(stream: &TcpStream) -> Result<RpcConnection, ClientError> {
+    RpcConnection::over(stream.try_clone()?, CALL_TIMEOUT)
+}
+
+fn complete(mut client: Nfs4Client) -> Result<Nfs4Client, BenchError> {
+    patiently(|| client.complete_reclaim()).map_err(BenchError::client("connecting over NFSv4"))?;
     Ok(client)
+}
+
+/// Why a client could not connect, in the user's words.
+fn refused(settings: &ClientSettings) -> impl FnOnce(ClientError) -> BenchError {
+    let minor = settings.minor_version;
+    move |error| {
+        if error.status4() == Some(NfsStat4::MinorVersMismatch) {
+            return BenchError::Usage(format!(
+                "the server does not speak NFSv4.{minor}: choose another version"
+            ));
+        }
+        if error.is_program_unavailable() {
+            let what = "the server does not speak NFSv4: choose another version";
+            return BenchError::Usage(what.to_owned());
+        }
+        BenchError::client("connecting over NFSv4")(error)
+    }
+}
+
+/// Whether the server only says that a request is to be made again later.
+pub(crate) fn is_later(error: &ClientError) -> bool {
+    [Some(NfsStat4::Delay), Some(NfsStat4::Grace)].contains(&error.status4())
 }
 
 /// Makes a request until the server neither puts it off nor is in its grace period.
 pub(crate) fn patiently<R>(
     mut request: impl FnMut() -> Result<R, ClientError>,
 ) -> Result<R, ClientError> {
-    let deadline = std::time::Instant::now() + 2 * CALL_TIMEOUT;
+    let deadline = Instant::now() + GRACE;
     loop {
         match patiently4(CALL_TIMEOUT, &mut request) {
-            Err(error)
-                if error.status4() == Some(NfsStat4::Grace)
-                    && std::time::Instant::now() < deadline =>
-            {
-                std::thread::sleep(std::time::Duration::from_millis(200));
+            Err(error) if is_later(&error) && Instant::now() < deadline => {
+                std::thread::sleep(TRY_LATER);
             }
             outcome => return outcome,
         }

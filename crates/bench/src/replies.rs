@@ -80,7 +80,7 @@ pub(crate) fn at_end(r: &Reader<'_>) -> Result<(), Complaint> {
 /// What is said of a server whose READ returns other data than it should.
 pub(crate) const NEVER_WRITTEN: &str = "READ returned what was never written there";
 /// And of one whose READ returns more or less.
-const OTHER_COUNT: &str = "READ returned another count than was asked for";
+pub(crate) const OTHER_COUNT: &str = "READ returned another count than was asked for";
 
 /// Reads results of which nothing but their form is promised.
 pub(crate) fn formed<'m, T: Decode<'m>>(r: &mut Reader<'m>) -> Result<(), Complaint> {

@@ -1,4 +1,5 @@
-//! Making and removing what loads work on: many calls in flight, on several connections.
+//! Making and removing what loads work on over NFSv3: many calls in flight, on several connections.
+//! [`crate::preparing`] does that over the version that is measured.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ const TRY_LATER: Duration = Duration::from_millis(20);
 /// File data longer than this is sent from the pattern itself instead of being copied.
 const COPY_BYTES_MAX: usize = 8 << 10;
 /// Deepest directory that is removed: one that a load makes must not be deeper, or it stays with an error.
-const TREE_DEPTH_MAX: usize = 64;
+pub(crate) const TREE_DEPTH_MAX: usize = 64;
 /// Most bytes of a listing.
 const LISTING_BYTES: u32 = 32 << 10;
 /// Most names of a directory that is removed.
@@ -131,12 +132,11 @@ pub(crate) fn pipeline(
     }
 }
 
-/// Does a share of the work on each of several connections at the same time; results come in
-/// the order of the items.
-pub(crate) fn in_parallel<T: Sync, R: Send>(
-    target: &Target,
+/// Does a share of the work on each of several threads at the same time, which make their connections themselves; results come
+/// in the order of the items.
+pub(crate) fn in_parts<T: Sync, R: Send>(
     items: &[T],
-    work: impl Fn(&mut RpcConnection, usize, &[T]) -> Result<Vec<R>, BenchError> + Sync,
+    work: impl Fn(usize, &[T]) -> Result<Vec<R>, BenchError> + Sync,
 ) -> Result<Vec<R>, BenchError> {
     let share = items.len().div_ceil(PREPARING).max(1);
     let results = std::thread::scope(|scope| {
@@ -145,7 +145,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
             .enumerate()
             .map(|(number, own)| {
                 let work = &work;
-                scope.spawn(move || work(&mut target.connect()?, number * share, own))
+                scope.spawn(move || work(number * share, own))
             })
             .collect();
         threads
@@ -230,16 +230,16 @@ pub(crate) fn directory(
     }
 }
 
-/// Whether a directory has a name.
-pub(crate) fn exists(
+/// The object of a name, if there is one.
+pub(crate) fn find(
     client: &mut Nfs3Client,
     directory: &FileHandle,
     name: &[u8],
-) -> Result<bool, BenchError> {
+) -> Result<Option<FileHandle>, BenchError> {
     match patiently(|| client.lookup(directory, name)) {
-        Ok(_) => Ok(true),
-        Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(false),
-        Err(error) => Err(BenchError::client("looking for names that were made or removed")(error)),
+        Ok(found) => Ok(Some(found.handle)),
+        Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(None),
+        Err(error) => Err(BenchError::client("looking for a name")(error)),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{FakeServer, Fault};
 use steadfast_bench::mix::{Mix, NAMES};
 use steadfast_bench::nhfsstone::{Level, Nhfsstone, Report, run, run_when};
-use steadfast_bench::{BenchError, Control, Target};
+use steadfast_bench::{BenchError, Control, NfsVersion, Target};
 use steadfast_client::StableHow;
 
 fn load(server: &FakeServer) -> Nhfsstone {
@@ -166,4 +166,132 @@ fn an_interrupt_ends_it_with_what_there_is() {
     assert_eq!(report.levels.len(), 1);
     assert!(report.levels[0].was_interrupted && report.levels[0].calls > 0);
     assert_eq!(server.objects(), 0);
+}
+
+fn over_nfs4(server: &FakeServer) -> Nhfsstone {
+    // The server shows its root alone to clients of NFSv4.
+    let paths = vec!["/".to_owned(); 2];
+    Nhfsstone { nfs: NfsVersion::V4_1, paths, ..load(server) }
+}
+
+/// Neither NFSv3 nor MOUNT was called, and no client has left anything.
+fn was_nfs4_alone(server: &FakeServer) {
+    assert!(server.calls.lock().unwrap().is_empty());
+    let clients = server.clients.lock().unwrap();
+    assert!(clients.by_id.is_empty() && clients.opens.is_empty());
+    assert_eq!(server.objects(), 0);
+}
+
+#[test]
+fn every_operation_is_made_over_nfs4_alone_as_linux_makes_it() {
+    for nfs in [NfsVersion::V4_1, NfsVersion::V4_2] {
+        let server = FakeServer::start(Fault::None);
+        let mut load = Nhfsstone { nfs, ..over_nfs4(&server) };
+        load.mix = everything();
+        load.stable = StableHow::Unstable;
+        let report: Report = run(&load, &Control::default()).unwrap();
+        assert_eq!(report.nfs, nfs.name());
+        let level = &report.levels[0];
+        let kinds: Vec<_> = level.operations.iter().map(|kind| kind.operation).collect();
+        assert_eq!(kinds, [&NAMES[..], &["close"]].concat());
+        for kind in &level.operations {
+            let wanted = 100.0 / (NAMES.len() + 1) as f64;
+            assert!((kind.percent_of_calls - wanted).abs() < 2.0, "{kind:?}");
+        }
+        assert!(level.checks.replies >= level.calls && level.checks.looked_at_afterwards > 10);
+        assert!(level.checks.compared_reads > 0 && level.checks.committed_unstable > 0);
+        assert_eq!(level.checks.verifier_changes, 0);
+        assert!(report.table().contains("close"), "{}", report.table());
+        let clients = server.clients.lock().unwrap();
+        let executed = |name: &str| clients.operations.get(name).copied().unwrap_or(0);
+        for op in ["Open", "Close", "Create", "Remove", "Rename", "Link", "ReadDir", "ReadLink"] {
+            assert!(executed(op) > 0, "{op}");
+        }
+        // Each READ and WRITE of the mix is by an open.
+        let transfers = executed("Read") + executed("Write");
+        let seen = level.checks.compared_reads + level.checks.committed_unstable;
+        assert!(transfers - clients.anonymous >= seen, "{transfers} {}", clients.anonymous);
+        assert_eq!(clients.minor_versions, [nfs.minor()].into());
+        drop(clients);
+        was_nfs4_alone(&server);
+    }
+}
+
+#[test]
+fn a_server_at_fault_is_found_out_over_nfs4() {
+    for (fault, mix, part) in [
+        (Fault::DamagedData, "read 1", "never written"),
+        (Fault::DamagedData, "readlink 1", "another target"),
+        (Fault::ShortReads, "read 1", "another count"),
+        (Fault::LostWrites, "write 1", "read back"),
+        (Fault::LessStable, "write 1", "less stable"),
+        (Fault::WrongHandle, "lookup 1", "another handle"),
+        (Fault::MissingEntry, "readdir 1", "listing"),
+        (Fault::MissingEntry, "readdirplus 1", "listing"),
+        (Fault::StaleNames, "create 1\nremove 1", "a removed one there"),
+        (Fault::ForgetsNames, "create 1", "is missing"),
+        (Fault::ForgetsNames, "symlink 1", "is missing"),
+        (Fault::ForgetsNames, "link 1", "is missing"),
+        (Fault::OtherSlot, "getattr 1", "another slot"),
+        (Fault::OtherSize, "getattr 1", "another type or size"),
+        (Fault::DeniesRead, "access 1", "denies the owner"),
+        (Fault::TellsNoSpace, "fsstat 1", "nothing of the file system"),
+    ] {
+        let server = FakeServer::start(Fault::None);
+        let mut load = over_nfs4(&server);
+        load.mix = Mix::parse(mix).unwrap();
+        let state = std::sync::Arc::clone(&server.state);
+        // The set is made by a sound server, so that it is the load that finds the fault.
+        let is_prepared = || state.lock().unwrap().fault = fault;
+        match run_when(&load, &Control::default(), is_prepared) {
+            Err(error) => assert!(error.to_string().contains(part), "{fault:?}: {error}"),
+            Ok(report) => panic!("{fault:?} was not noticed by {mix}: {report:?}"),
+        }
+    }
+}
+
+#[test]
+fn requests_of_nfs4_refused_for_now_are_made_again() {
+    for fault in [Fault::RefusesEvery(50), Fault::GraceEvery(50)] {
+        let server = FakeServer::start(fault);
+        let report = run(&over_nfs4(&server), &Control::default()).unwrap();
+        assert!(report.levels[0].checks.try_later > 0, "{fault:?}");
+        was_nfs4_alone(&server);
+    }
+}
+
+#[test]
+fn no_file_is_removed_over_nfs4_while_it_is_open() {
+    let server = FakeServer::start(Fault::None);
+    let mut load = over_nfs4(&server);
+    load.mix = Mix::parse("create 1\nremove 1\nrename 1").unwrap();
+    let report = run(&load, &Control::default()).unwrap();
+    assert!(report.levels[0].calls > 100, "{report:?}");
+    was_nfs4_alone(&server);
+}
+
+#[test]
+fn rates_are_held_and_verifiers_counted_over_nfs4() {
+    let server = FakeServer::start(Fault::ForgetfulEvery(50));
+    let mut load = over_nfs4(&server);
+    load.mix = Mix::parse("write 1\ncommit 1\ncreate 1").unwrap();
+    load.stable = StableHow::Unstable;
+    load.levels = vec![Level::Rate(300.0), Level::Most];
+    load.duration = Duration::from_secs(2);
+    let report = run(&load, &Control::default()).unwrap();
+    let level = &report.levels[0];
+    assert!((level.calls_per_second / 300.0 - 1.0).abs() < 0.35, "{level:?}");
+    assert!(report.levels.iter().all(|level| level.checks.verifier_changes > 0));
+    was_nfs4_alone(&server);
+}
+
+#[test]
+fn a_version_that_the_server_does_not_speak_is_told_in_a_line() {
+    let server = FakeServer::start(Fault::OneMinorVersion);
+    let load = Nhfsstone { nfs: NfsVersion::V4_2, ..over_nfs4(&server) };
+    let told = run(&load, &Control::default()).unwrap_err().to_string();
+    assert_eq!(told, "the server does not speak NFSv4.2: choose another version");
+    let server = FakeServer::start(Fault::OnlyNfs3);
+    let told = run(&over_nfs4(&server), &Control::default()).unwrap_err().to_string();
+    assert_eq!(told, "the server does not speak NFSv4: choose another version");
 }

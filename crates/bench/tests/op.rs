@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use common::{FakeServer, Fault};
-use steadfast_bench::op::{Load, NfsVersion, Operation, Report, Reports, run};
-use steadfast_bench::{Arrivals, BenchError, Control, Pace, Target, Transport};
+use steadfast_bench::op::{Load, Operation, Report, Reports, run};
+use steadfast_bench::{Arrivals, BenchError, Control, NfsVersion, Pace, Target, Transport};
 
 /// All kinds of calls, with the procedure that each is about.
 const OPERATIONS: [(&str, u32); 24] = [
@@ -207,6 +207,8 @@ fn every_kind_of_call_is_made_over_nfs4_and_nothing_is_left() {
         assert!(operation == "null" || made >= report.checks.replies, "{operation}: {made}");
         let is_left = !clients.opens.is_empty() || !clients.locks.is_empty();
         assert!(clients.by_id.is_empty() && !is_left, "{operation}");
+        // Neither NFSv3 nor MOUNT.
+        assert!(server.calls.lock().unwrap().is_empty(), "{operation}");
         assert_eq!(server.objects(), 0, "{operation}");
         let is_read = operation.starts_with("read:");
         assert_eq!(report.checks.sampled_reads > 0, is_read, "{operation}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{FakeServer, Fault};
 use steadfast_bench::stream::{Direction, Report, Stream, run};
-use steadfast_bench::{BenchError, Control, Target, Transport};
+use steadfast_bench::{BenchError, Control, NfsVersion, Target, Transport};
 use steadfast_client::StableHow;
 
 fn stream(server: &FakeServer, direction: Direction) -> Stream {
@@ -151,4 +151,118 @@ fn calls_larger_than_the_server_takes_are_refused() {
     stream.transfer_bytes = 2 << 20;
     let error = run(&stream, &Control::default()).unwrap_err();
     assert!(error.to_string().contains("at most 1048576"), "{error}");
+}
+
+fn over_nfs4(server: &FakeServer, direction: Direction) -> Stream {
+    Stream { nfs: NfsVersion::V4_1, ..stream(server, direction) }
+}
+
+/// Neither NFSv3 nor MOUNT was called, and no client has left anything.
+fn was_nfs4_alone(server: &FakeServer) {
+    assert!(server.calls.lock().unwrap().is_empty());
+    let clients = server.clients.lock().unwrap();
+    assert!(clients.by_id.is_empty() && clients.opens.is_empty());
+    assert_eq!(server.objects(), 0);
+}
+
+#[test]
+fn readers_read_over_nfs4_by_what_they_have_open() {
+    for (has_one_file, transfer_bytes) in [(false, 64 << 10), (true, 64 << 10), (false, 4096)] {
+        let server = FakeServer::start(Fault::None);
+        let mut stream = over_nfs4(&server, Direction::Read);
+        (stream.has_one_file, stream.transfer_bytes) = (has_one_file, transfer_bytes);
+        let report = run(&stream, &Control::default()).unwrap();
+        assert_eq!((report.files, report.nfs), (if has_one_file { 1 } else { 3 }, "4.1"));
+        assert_eq!(report.checks.compared_reads, report.checks.replies);
+        assert!(report.mib_per_second > 0.1 && report.table().contains("NFSv4.1"), "{report:?}");
+        // The files were filled without an open, and all else was read by one.
+        let filled = report.files as u64 * report.file_bytes / u64::from(transfer_bytes);
+        assert_eq!(server.clients.lock().unwrap().anonymous, filled);
+        was_nfs4_alone(&server);
+    }
+}
+
+#[test]
+fn writers_write_over_nfs4_by_what_they_have_open_and_commit() {
+    for nfs in [NfsVersion::V4_1, NfsVersion::V4_2] {
+        let server = FakeServer::start(Fault::None);
+        let stream = Stream { nfs, ..over_nfs4(&server, Direction::Write) };
+        let report = run(&stream, &Control::default()).unwrap();
+        let checks = &report.checks;
+        assert!(checks.commits > 0 && checks.committed_unstable > 0, "{report:?}");
+        assert!(checks.read_back > 10 && checks.lost_writes == 0, "{report:?}");
+        assert_eq!(server.clients.lock().unwrap().minor_versions, [nfs.minor()].into());
+        // What is read back is read without an open.
+        let anonymous = server.clients.lock().unwrap().anonymous;
+        assert!(anonymous < checks.replies && anonymous >= checks.read_back, "{anonymous}");
+        was_nfs4_alone(&server);
+    }
+}
+
+#[test]
+fn what_a_server_lost_before_its_commit_is_written_again_over_nfs4() {
+    let server = FakeServer::start(Fault::LosesUnstableEvery(70));
+    let report = run(&over_nfs4(&server, Direction::Write), &Control::default()).unwrap();
+    assert!(report.checks.verifier_changes > 0 && report.checks.lost_writes > 0, "{report:?}");
+    assert!(report.checks.read_back > 10);
+    was_nfs4_alone(&server);
+}
+
+#[test]
+fn a_server_at_fault_is_found_out_over_nfs4() {
+    use Direction::{Read, Write};
+    for (fault, direction, transfer_bytes, part) in [
+        (Fault::DamagedData, Read, 64 << 10, "never written"),
+        (Fault::DamagedData, Read, 8 << 10, "never written"),
+        (Fault::LostWrites, Read, 64 << 10, "never written"),
+        (Fault::OtherPlace, Read, 64 << 10, "never written"),
+        (Fault::ShortReads, Read, 64 << 10, "another count"),
+        (Fault::ShortReads, Read, 8 << 10, "another count"),
+        (Fault::OtherSlot, Read, 64 << 10, "another slot"),
+        (Fault::LostWrites, Write, 64 << 10, "read back"),
+        (Fault::OtherPlace, Write, 64 << 10, "read back"),
+        (Fault::ForgetfulEvery(1), Write, 64 << 10, "with every attempt"),
+    ] {
+        let server = FakeServer::start(fault);
+        let stream = Stream { transfer_bytes, ..over_nfs4(&server, direction) };
+        match run(&stream, &Control::default()) {
+            Err(error) => assert!(error.to_string().contains(part), "{fault:?}: {error}"),
+            Ok(report) => panic!("{fault:?} was not noticed: {report:?}"),
+        }
+    }
+    let server = FakeServer::start(Fault::LessStable);
+    let stream = Stream { stable: StableHow::DataSync, ..over_nfs4(&server, Write) };
+    let error = run(&stream, &Control::default()).unwrap_err();
+    assert!(error.to_string().contains("less stable"), "{error}");
+}
+
+#[test]
+fn requests_of_nfs4_refused_for_now_are_made_again() {
+    for fault in [Fault::RefusesEvery(30), Fault::GraceEvery(30)] {
+        for direction in [Direction::Read, Direction::Write] {
+            let server = FakeServer::start(fault);
+            let report = run(&over_nfs4(&server, direction), &Control::default()).unwrap();
+            assert!(report.checks.try_later > 0, "{fault:?}");
+            was_nfs4_alone(&server);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_done_over_nfs4_is_refused() {
+    let server = FakeServer::start(Fault::None);
+    let large = Stream { transfer_bytes: 2 << 20, ..over_nfs4(&server, Direction::Read) };
+    let deep = Stream { window: 65, file_bytes: 16 << 20, ..over_nfs4(&server, Direction::Read) };
+    let udp = Stream { transport: Transport::Udp, ..over_nfs4(&server, Direction::Read) };
+    for (stream, part) in [(large, "at most 104"), (deep, "64 slots"), (udp, "UDP")] {
+        match run(&stream, &Control::default()) {
+            Err(BenchError::Usage(what)) => assert!(what.contains(part), "{what}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(server.objects(), 0);
+    }
+    let server = FakeServer::start(Fault::OneMinorVersion);
+    let later = Stream { nfs: NfsVersion::V4_2, ..over_nfs4(&server, Direction::Read) };
+    let error = run(&later, &Control::default()).unwrap_err();
+    assert!(error.to_string().contains("does not speak NFSv4.2"), "{error}");
 }

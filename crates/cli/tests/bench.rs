@@ -49,6 +49,39 @@ fn an_interrupt_ends_a_load_with_what_there_is_and_leaves_nothing() {
 }
 
 #[test]
+fn loads_that_take_a_version_are_put_on_over_nfs4_and_leave_nothing() {
+    let place = Place::new();
+    let running = Running::start(&place, 0, &[utf8(&place.share), "--no-root-squash"]);
+    let server = running.address.to_string();
+    let measure = |words: &[&str]| -> Value {
+        let (load, options) = words.split_first().unwrap();
+        let measured = steadfast(&["bench", load, &server, utf8(&place.share)])
+            .args(options)
+            .args(["--nfs", "4.2", "--seconds", "0.5", "--warm-up", "0.1", "--json"])
+            .output()
+            .unwrap();
+        assert!(measured.status.success(), "{words:?}: {}", stderr(&measured));
+        serde_json::from_slice(&measured.stdout).unwrap()
+    };
+    let op = measure(&["op", "create", "write+commit:8192"]);
+    assert_eq!(op["reports"].as_array().unwrap().len(), 2);
+    let mix = measure(&["nhfsstone", "--files", "300", "--clients", "4"]);
+    assert!(mix["levels"][0]["checks"]["looked_at_afterwards"].as_u64().unwrap() > 0, "{mix}");
+    for direction in
+        [&["stream", "--file-size", "8M"][..], &["stream", "--file-size", "8M", "--write"]]
+    {
+        assert_eq!(measure(direction)["nfs"], "4.2");
+    }
+    for pattern in ["redundant", "plus"] {
+        let walk = ["walk", "--pattern", pattern, "--clients", "4", "--inodes", "200", "--remove"];
+        let point = &measure(&walk)["points"][0];
+        assert!(point["whole_walks"].as_u64().unwrap() > 0, "{point}");
+        assert_eq!(point["mounts"]["failed"], 0, "{point}");
+    }
+    assert_eq!(std::fs::read_dir(&place.share).unwrap().count(), 0);
+}
+
+#[test]
 fn what_cannot_be_measured_is_told() {
     let refused = output(&["bench", "nhfsstone", "127.0.0.1:1", "/nowhere"]);
     assert_eq!(refused.status.code(), Some(1));

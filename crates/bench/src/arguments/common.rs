@@ -11,6 +11,7 @@ use steadfast_client::{Identity, StableHow};
 use crate::drive::{Arrivals, Pace};
 use crate::error::BenchError;
 use crate::setup::Target;
+use crate::version::NfsVersion;
 
 /// The port of NFS.
 const NFS_PORT: u16 = 2049;
@@ -33,6 +34,14 @@ pub(super) struct ServerArguments {
     /// The group that calls.
     #[arg(long, value_name = "N", default_value_t = 0)]
     gid: u32,
+}
+
+/// Over which version of NFS.
+#[derive(Debug, Args)]
+pub(super) struct VersionArguments {
+    /// Version of NFS: 3, 4.1 or 4.2. The server needs no other.
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    pub(super) nfs: NfsVersion,
 }
 
 /// A share of a server.

@@ -7,7 +7,8 @@ use clap::Args;
 use steadfast_client::StableHow;
 
 use super::common::{
-    OutputArguments, ServerArguments, call_size, seconds, size, stability, wait_for_line,
+    OutputArguments, ServerArguments, VersionArguments, call_size, seconds, size, stability,
+    wait_for_line,
 };
 use crate::drive::{Arrivals, Control};
 use crate::error::BenchError;
@@ -19,6 +20,8 @@ use crate::nhfsstone::{Level, Nhfsstone, Report, run_when};
 pub(super) struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
+    #[command(flatten)]
+    version: VersionArguments,
     /// Shares, all loaded alike.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<String>,
@@ -105,6 +108,7 @@ impl Arguments {
         Ok(Nhfsstone {
             target: self.server.target(),
             paths: self.paths.clone(),
+            nfs: self.version.nfs,
             mix,
             levels: self.load.clone(),
             arrivals: self.arrivals,

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::common::{OutputArguments, PaceArguments, ServerArguments, seconds, wait_for_line};
+use super::common::{
+    OutputArguments, PaceArguments, ServerArguments, VersionArguments, seconds, wait_for_line,
+};
 use crate::drive::{Control, Transport};
 use crate::error::BenchError;
-use crate::op::{Load, NfsVersion, OPERATIONS_HELP, Operation, Reports, run_when};
+use crate::op::{Load, OPERATIONS_HELP, Operation, Reports, run_when};
 
 fn operations_help() -> String {
     format!("Kinds of calls, one after the other: {OPERATIONS_HELP}")
@@ -34,9 +36,8 @@ pub(super) struct Arguments {
     threads: usize,
     #[command(flatten)]
     pace: PaceArguments,
-    /// Version of NFS: 3, 4.1 or 4.2. The tree is made over 3 and found again over 4 under the same path.
-    #[arg(long, value_name = "VERSION", default_value_t)]
-    nfs: NfsVersion,
+    #[command(flatten)]
+    version: VersionArguments,
     /// Call over UDP, a socket for each connection.
     #[arg(long)]
     udp: bool,
@@ -70,7 +71,7 @@ impl Arguments {
             depth: self.depth,
             threads: self.threads,
             pace: self.pace.pace(),
-            nfs: self.nfs,
+            nfs: self.version.nfs,
             transport: if self.udp { Transport::Udp } else { Transport::Tcp },
             has_own_addresses: !self.one_address,
             warm_up: if self.paused { Duration::ZERO } else { self.warm_up },
@@ -85,7 +86,7 @@ impl Arguments {
     /// Measures each kind.
     pub(super) fn run(&self, control: &Control) -> Result<Reports, BenchError> {
         // Before the first is measured.
-        self.operations.iter().try_for_each(|operation| self.nfs.check(*operation))?;
+        self.operations.iter().try_for_each(|operation| operation.check(self.version.nfs))?;
         let mut all = Reports::default();
         for operation in &self.operations {
             if control.is_interrupted() {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use steadfast_client::StableHow;
 
-use super::common::{OutputArguments, ShareArguments, call_size, seconds, size, stability};
+use super::common::{
+    OutputArguments, ShareArguments, VersionArguments, call_size, seconds, size, stability,
+};
 use crate::drive::Transport;
 use crate::stream::{Direction, Stream};
 
@@ -17,6 +19,8 @@ const UDP_TRANSFER_BYTES: u32 = 32 << 10;
 pub(super) struct Arguments {
     #[command(flatten)]
     share: ShareArguments,
+    #[command(flatten)]
+    version: VersionArguments,
     /// Write; without, read.
     #[arg(long)]
     write: bool,
@@ -77,6 +81,7 @@ impl Arguments {
             has_one_file: self.one_file,
             stable: self.stable,
             commit_every_bytes: self.commit_every,
+            nfs: self.version.nfs,
             transport: if self.udp { Transport::Udp } else { Transport::Tcp },
             warm_up: self.warm_up,
             duration: self.seconds,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::common::{OutputArguments, ShareArguments, call_size, seconds};
+use super::common::{OutputArguments, ShareArguments, VersionArguments, call_size, seconds};
 use crate::walk::{Pattern, Walk};
 
 /// The options.
@@ -12,6 +12,8 @@ use crate::walk::{Pattern, Walk};
 pub(super) struct Arguments {
     #[command(flatten)]
     share: ShareArguments,
+    #[command(flatten)]
+    version: VersionArguments,
     /// Numbers of virtual clients, one after the other.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,44,208,1000,4000")]
     clients: Vec<usize>,
@@ -56,6 +58,7 @@ impl Arguments {
         Walk {
             target: self.share.server.target(),
             path: self.share.path.clone(),
+            nfs: self.version.nfs,
             clients: self.clients.clone(),
             clients_of_connection: self.per_connection,
             threads: self.threads,

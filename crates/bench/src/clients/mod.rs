@@ -19,7 +19,7 @@ use steadfast_wire::nfs4::{LockOwner4, LockType4, Locker4};
 use crate::drive::tally::histogram;
 use crate::drive::{Control, Latency};
 use crate::error::BenchError;
-use crate::place4::{Place4, connect, connect_over, patiently};
+use crate::place4::{Place4, connect, connect_by, patiently};
 use crate::server_cost;
 use crate::setup::Target;
 
@@ -251,7 +251,7 @@ fn come(
         }
         let Some(connection) = group.connection.take() else { break };
         let began = Instant::now();
-        let mut one = connect_over(connection, identity, &load.settings())?;
+        let mut one = connect_by(connection.stream(), identity, &load.settings())?;
         group.mounting.saturating_record(began.elapsed().as_nanos() as u64);
         let (mut open, mut lock) = (ANONYMOUS, None);
         if load.locks {

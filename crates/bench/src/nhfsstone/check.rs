@@ -1,13 +1,11 @@
 //! Whether what the calls should have left is there.
 
-use steadfast_client::Nfs3Client;
-
 use super::script::Mixed;
 use super::tree::WorkingSet;
 use super::{Nhfsstone, WRITTEN};
 use crate::error::BenchError;
 use crate::pattern;
-use crate::setup;
+use crate::preparing::Preparer;
 
 /// Places that are read back, and names that are looked up, at most.
 const SAMPLES: usize = 256;
@@ -19,14 +17,13 @@ pub(super) fn names_and_data(
     set: &WorkingSet,
     scripts: &[Mixed],
 ) -> Result<u64, BenchError> {
-    let mut client = Nfs3Client::new(load.target.connect()?, load.target.identity.clone());
+    let mut client = Preparer::connect(&load.target, load.nfs)?;
     let share = SAMPLES.div_ceil(scripts.len().max(1));
     let mut looked_at = 0;
     for (file, offset) in scripts.iter().flat_map(|script| script.written().take(share)) {
         let Some(handle) = set.files.get(file) else { continue };
-        let read = setup::patiently(|| client.read(handle, offset, load.transfer_bytes))
-            .map_err(BenchError::client("reading back what was written"))?;
-        if !pattern::matches_sampled(file + WRITTEN, offset, &read.data) {
+        let read = client.read(handle, offset, load.transfer_bytes)?;
+        if !pattern::matches_sampled(file + WRITTEN, offset, &read) {
             let what = "what was written is not what is read back";
             return Err(BenchError::broken("write", what));
         }
@@ -34,12 +31,13 @@ pub(super) fn names_and_data(
     }
     for script in scripts {
         for (directory, name, is_present) in script.names().step_by(7).take(share) {
-            if setup::exists(&mut client, directory, &name)? != is_present {
+            if client.find(directory, &name)?.is_some() != is_present {
                 let what = "a name that was made is missing, or a removed one there";
                 return Err(BenchError::broken("lookup", what));
             }
             looked_at += 1;
         }
     }
+    client.end()?;
     Ok(looked_at)
 }

@@ -21,6 +21,7 @@ use crate::error::BenchError;
 use crate::mix::Mix;
 use crate::pattern;
 use crate::setup::Target;
+use crate::version::NfsVersion;
 pub use report::{LevelReport, Report};
 use script::Mixed;
 use tree::WorkingSet;
@@ -58,6 +59,8 @@ pub struct Nhfsstone {
     pub target: Target,
     /// Its shares, all loaded alike.
     pub paths: Vec<String>,
+    /// Over which version of NFS all is done.
+    pub nfs: NfsVersion,
     /// Which operations.
     pub mix: Mix,
     /// Load levels, one after the other.
@@ -98,6 +101,7 @@ impl Nhfsstone {
         Self {
             target,
             paths: vec![path.to_owned()],
+            nfs: NfsVersion::V3,
             mix: Mix::legato(),
             levels: vec![Level::Most],
             arrivals: Arrivals::default(),
@@ -238,16 +242,16 @@ fn levels(
             warm_up: load.warm_up,
             duration: load.duration,
             server_pid: load.server_pid,
-            kinds: crate::mix::OPERATIONS,
+            kinds: script::kinds(load.nfs).len(),
             title,
         };
         let files = load.files(*level);
         let scripts = (0..plan.threads)
-            .map(|thread| Mixed::new(load, set, files, number, plan.clients_of(thread)))
+            .map(|thread| Mixed::new(load, set, files, number, &plan.clients_of(thread)))
             .collect();
         let outcome = drive::run(&plan, scripts, control)?;
         let looked_at = check::names_and_data(load, set, &outcome.scripts)?;
-        report.levels.push(LevelReport::new(*level, files, &outcome, looked_at)?);
+        report.levels.push(LevelReport::new(load.nfs, *level, files, &outcome, looked_at)?);
     }
     if report.levels.is_empty() { Err(BenchError::Interrupted) } else { Ok(report) }
 }

@@ -4,14 +4,15 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::script::Mixed;
+use super::script::{Mixed, kinds};
 use super::{Level, Nhfsstone};
 use crate::drive::tally::kind_reports;
 use crate::drive::{KindReport, Latency, Outcome};
 use crate::error::BenchError;
-use crate::mix::{Mix, NAMES};
+use crate::mix::Mix;
 use crate::server_cost::Costs;
 use crate::text::or_dash;
+use crate::version::NfsVersion;
 
 /// An open loop that is this late has not held its rate, in seconds.
 const LATE_SECONDS: f64 = 0.1;
@@ -19,6 +20,8 @@ const LATE_SECONDS: f64 = 0.1;
 /// Results of all levels.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// Over which version of NFS.
+    pub nfs: &'static str,
     /// Virtual clients.
     pub clients: usize,
     /// Calls in flight of a client, at most.
@@ -80,7 +83,7 @@ pub struct Checks {
     pub committed_file_sync: u64,
     /// COMMITs whose verifier was not the WRITE's: the server lost unstable data.
     pub verifier_changes: u64,
-    /// Replies that put the call off (`NFS3ERR_JUKEBOX`), which was made again.
+    /// Replies that put the call off (`NFS3ERR_JUKEBOX`, `NFS4ERR_DELAY`, `NFS4ERR_GRACE`), which was made again.
     pub try_later: u64,
     /// Calls beyond the mix, made so that there was something for a drawn one to work on.
     pub substitutes: u64,
@@ -89,6 +92,7 @@ pub struct Checks {
 impl Report {
     pub(super) fn new(load: &Nhfsstone) -> Self {
         Self {
+            nfs: load.nfs.name(),
             clients: load.clients,
             depth: load.depth,
             shares: load.paths.len(),
@@ -104,7 +108,7 @@ impl Report {
 
     /// Tables for people.
     pub fn table(&self) -> String {
-        let mut text = String::new();
+        let mut text = format!("NFSv{}\n", self.nfs);
         for level in &self.levels {
             level.write_table(&mut text);
         }
@@ -147,6 +151,7 @@ impl Report {
 
 impl LevelReport {
     pub(super) fn new(
+        nfs: NfsVersion,
         level: Level,
         files: usize,
         outcome: &Outcome<Mixed>,
@@ -186,7 +191,7 @@ impl LevelReport {
             calls: all.len(),
             files,
             latency: Latency::of(&all),
-            operations: kind_reports(&outcome.tally, &NAMES),
+            operations: kind_reports(&outcome.tally, &kinds(nfs)),
             costs: outcome.costs,
             behind_seconds: outcome.behind_seconds,
             checks,

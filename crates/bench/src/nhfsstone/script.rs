@@ -1,6 +1,9 @@
 //! What a thread's virtual clients say: operations drawn from the mix.
 
+mod nfs4;
+
 use std::collections::VecDeque;
+use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,12 +19,15 @@ use super::tree::{self, WorkingSet};
 use super::{Nhfsstone, WRITTEN, is_plausible};
 use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
-use crate::mix::{Deck, NAMES};
+use crate::mix::{Deck, NAMES, OPERATIONS};
+use crate::nfs4::judging::Complaint as Complaint4;
+use crate::nfs4::sessions::Open;
 use crate::pattern;
 use crate::random::Random;
 use crate::records::Outbox;
 use crate::replies::{self, Complaint, at_end, formed};
-use crate::setup::CallWriter;
+use crate::version::NfsVersion;
+use crate::wire::Wire;
 
 /// Most bytes of a listing: replies are kept whole.
 const LISTING_BYTES: u32 = 30 << 10;
@@ -32,6 +38,15 @@ const NAMES_MAX: usize = 200_000;
 const UNCOMMITTED_MAX: usize = 1024;
 /// How many of the names removed last are remembered.
 const REMOVED_MAX: usize = 256;
+
+/// Behind the mix's operations: the CLOSE of a file that an OPEN of NFSv4 has made.
+const CLOSE: usize = OPERATIONS;
+
+/// Names of the kinds of calls.
+pub(super) fn kinds(nfs: NfsVersion) -> Vec<&'static str> {
+    let close = nfs.is_4().then_some("close");
+    NAMES.into_iter().chain(close).collect()
+}
 
 /// An object that a client made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +60,7 @@ struct Own {
 /// One call in flight at a time.
 #[derive(Debug, Default)]
 struct Lane {
-    /// The procedure's number.
+    /// The procedure's number, or [`CLOSE`].
     number: usize,
     /// Which file, directory, link or root.
     choice: usize,
@@ -60,6 +75,10 @@ struct Lane {
     /// Of the data that COMMIT is about.
     verifier: Option<[u8; 8]>,
     last_write: Option<(usize, u64)>,
+    /// Of NFSv4: among the files that the client keeps open.
+    kept: usize,
+    /// Of NFSv4: a file that was made, and is closed by the next call.
+    open: Option<Open>,
 }
 
 /// What was checked or noticed on the way.
@@ -78,7 +97,7 @@ pub(super) struct Noticed {
 /// A thread's script.
 pub(crate) struct Mixed {
     set: Arc<WorkingSet>,
-    writer: CallWriter,
+    wire: Wire,
     deck: Deck,
     random: Random,
     lanes: Vec<Lane>,
@@ -93,6 +112,10 @@ pub(crate) struct Mixed {
     removed: VecDeque<Own>,
     next_serial: u64,
     files: usize,
+    /// Virtual clients of all threads.
+    all_clients: usize,
+    /// Files that each keeps open over NFSv4.
+    kept: usize,
     level: usize,
     transfer: u32,
     places: usize,
@@ -106,23 +129,29 @@ impl Mixed {
         set: &Arc<WorkingSet>,
         files: usize,
         level: usize,
-        clients: Range<usize>,
+        clients: &Range<usize>,
     ) -> Self {
+        let bytes = load.transfer_bytes.max(LISTING_BYTES);
+        let files = files.min(set.files.len());
+        let transfers = [procedure::READ, procedure::WRITE];
+        let has_transfers = transfers.iter().any(|one| load.mix.percent(one.number as usize) > 0.0);
         let seed = (level as u64) << 32 | clients.start as u64;
         Self {
             set: Arc::clone(set),
-            writer: CallWriter::new(&load.target.identity),
+            wire: Wire::new(&load.target, load.nfs, clients, load.depth, bytes),
             deck: load.mix.deck(seed),
             random: Random::new(!seed),
             lanes: (0..clients.len() * load.depth).map(|_| Lane::default()).collect(),
             depth: load.depth,
-            clients,
+            clients: clients.clone(),
             names: VecDeque::new(),
             directories: VecDeque::new(),
             uncommitted: VecDeque::new(),
             removed: VecDeque::new(),
             next_serial: 0,
-            files: files.min(set.files.len()),
+            files,
+            all_clients: load.clients,
+            kept: if has_transfers { tree::kept_of(load.clients, files) } else { 0 },
             level,
             transfer: load.transfer_bytes,
             places: (load.file_bytes / u64::from(load.transfer_bytes)) as usize,
@@ -189,6 +218,11 @@ impl Mixed {
         state.choice = self.random.below(self.files);
         state.offset = self.random.below(self.places) as u64 * u64::from(self.transfer);
         match procedure {
+            // The client reads and writes what it has open.
+            procedure::READ | procedure::WRITE if matches!(self.wire, Wire::V4(_)) => {
+                state.kept = self.random.below(self.kept);
+                state.choice = tree::kept_file(client, self.all_clients, self.files, state.kept);
+            }
             procedure::READLINK => state.choice = self.random.below(tree::links_of(self.files)),
             procedure::READDIR | procedure::READDIRPLUS => {
                 state.choice = self.random.below(tree::directories_of(self.files));
@@ -318,16 +352,7 @@ impl Mixed {
             }
             procedure::WRITE => {
                 let (committed, verifier) = replies::written(r, self.transfer, self.stable)?;
-                if let Some(count) = self.noticed.committed.get_mut(committed as usize) {
-                    *count += 1;
-                }
-                if committed == StableHow::Unstable {
-                    if self.uncommitted.len() == UNCOMMITTED_MAX {
-                        self.uncommitted.pop_front();
-                    }
-                    self.uncommitted.push_back((state.choice, verifier));
-                }
-                state.last_write = Some((state.choice, state.offset));
+                self.note_written(lane, committed, verifier);
             }
             procedure::CREATE => replies::made(r, FileType3::Reg)?,
             procedure::MKDIR => replies::made(r, FileType3::Dir)?,
@@ -345,15 +370,21 @@ impl Mixed {
             procedure::PATHCONF => formed::<Pathconf3Ok>(r)?,
             procedure::COMMIT => {
                 let verifier = replies::committed(r)?;
-                if state.verifier.take().is_some_and(|before| before != verifier) {
-                    self.noticed.verifier_changes += 1;
-                }
+                self.note_committed(lane, verifier);
             }
             _ => {}
         }
-        at_end(r)?;
+        at_end(r)
+    }
+
+    /// The lane's call has succeeded.
+    fn note(&mut self, lane: usize) {
+        let Some(state) = self.lanes.get(lane) else { return };
+        let procedure = procedure::ALL.get(state.number).copied().unwrap_or(procedure::NULL);
         let (own, renamed) = (state.own, state.renamed);
         match (procedure, own) {
+            // A file that is open is not to be removed yet.
+            _ if state.open.is_some() => {}
             (procedure::REMOVE | procedure::RMDIR, Some(own)) => self.note_removed(own),
             (procedure::RENAME, Some(own)) => {
                 self.note_removed(own);
@@ -363,7 +394,29 @@ impl Mixed {
             (_, Some(own)) => self.names.push_back(own),
             (_, None) => {}
         }
-        Ok(())
+    }
+
+    /// A WRITE was answered.
+    fn note_written(&mut self, lane: usize, committed: StableHow, verifier: [u8; 8]) {
+        let Some(state) = self.lanes.get_mut(lane) else { return };
+        if let Some(count) = self.noticed.committed.get_mut(committed as usize) {
+            *count += 1;
+        }
+        if committed == StableHow::Unstable {
+            if self.uncommitted.len() == UNCOMMITTED_MAX {
+                self.uncommitted.pop_front();
+            }
+            self.uncommitted.push_back((state.choice, verifier));
+        }
+        state.last_write = Some((state.choice, state.offset));
+    }
+
+    /// A COMMIT was answered.
+    fn note_committed(&mut self, lane: usize, verifier: [u8; 8]) {
+        let Some(state) = self.lanes.get_mut(lane) else { return };
+        if state.verifier.take().is_some_and(|before| before != verifier) {
+            self.noticed.verifier_changes += 1;
+        }
     }
 
     fn note_removed(&mut self, own: Own) {
@@ -396,33 +449,80 @@ fn missing() -> BenchError {
 }
 
 impl Script for Mixed {
+    fn connected(&mut self, client: usize, stream: &TcpStream) -> Result<(), BenchError> {
+        let number = self.clients.start + client;
+        let (all, files, kept) = (self.all_clients, self.files, self.kept);
+        let file = |index| tree::kept_file(number, all, files, index);
+        match &mut self.wire {
+            Wire::V3(_) => Ok(()),
+            Wire::V4(sessions) => {
+                sessions.connect(client, stream, |client| self.set.open(client, kept, file))
+            }
+        }
+    }
+
+    fn finished(&mut self, client: usize, stream: &TcpStream) -> Result<(), BenchError> {
+        let lanes = self.lanes.iter_mut().skip(client * self.depth).take(self.depth);
+        let left = lanes.filter_map(|lane| lane.open.take()).collect();
+        match &mut self.wire {
+            Wire::V3(_) => Ok(()),
+            Wire::V4(sessions) => sessions.end(client, stream, left),
+        }
+    }
+
     fn call(
         &mut self,
         lane: usize,
         xid: u32,
         out: &mut Outbox,
     ) -> Result<Option<usize>, BenchError> {
-        let is_again =
-            self.lanes.get_mut(lane).is_some_and(|state| std::mem::take(&mut state.is_again));
-        if !is_again {
+        let Some(state) = self.lanes.get_mut(lane) else { return Ok(None) };
+        let is_again = std::mem::take(&mut state.is_again);
+        if !is_again && state.open.is_some() {
+            state.number = CLOSE;
+        } else if !is_again {
             self.choose(lane);
         }
-        let (procedure, arguments, data) = self.arguments(lane)?;
-        self.writer.append(out, xid, procedure, &arguments, data);
-        Ok(Some(procedure.number as usize))
+        let number = self.lanes.get(lane).map_or(0, |state| state.number);
+        match &self.wire {
+            Wire::V3(writer) => {
+                let (procedure, arguments, data) = self.arguments(lane)?;
+                writer.append(out, xid, procedure, &arguments, data);
+            }
+            Wire::V4(sessions) if number == 0 => sessions.append_null(xid, out),
+            Wire::V4(sessions) => {
+                let kept = sessions.kept(lane);
+                sessions.append(lane, xid, out, |start| self.request(lane, start, kept))?;
+            }
+        }
+        Ok(Some(number))
     }
 
     fn reply(&mut self, lane: usize, message: &[u8]) -> Result<Verdict, BenchError> {
         let number = self.lanes.get(lane).map_or(0, |state| state.number);
-        let operation = NAMES.get(number).copied().unwrap_or("null");
-        let mut r = replies::results(operation, message)?;
-        if number != 0 && !replies::succeeded(operation, &mut r)? {
+        let operation = NAMES.get(number).copied().unwrap_or("close");
+        let is_later = match &mut self.wire {
+            Wire::V4(sessions) if number != 0 => {
+                let begun = sessions.begin_reply(lane, operation, message)?;
+                let judged = begun.and_then(|mut reply| self.judge4(lane, &mut reply));
+                Complaint4::is_later(judged, operation)?
+            }
+            _ => {
+                let mut r = replies::results(operation, message)?;
+                let is_later = number != 0 && !replies::succeeded(operation, &mut r)?;
+                if !is_later {
+                    self.judge(lane, &mut r).map_err(|complaint| complaint.about(operation))?;
+                }
+                is_later
+            }
+        };
+        if is_later {
             if let Some(state) = self.lanes.get_mut(lane) {
                 state.is_again = true;
             }
             return Ok(Verdict::TryLater);
         }
-        self.judge(lane, &mut r).map_err(|complaint| complaint.about(operation))?;
+        self.note(lane);
         Ok(Verdict::Good)
     }
 }

@@ -3,13 +3,18 @@
 
 use std::ops::Range;
 
-use steadfast_client::{FileHandle, Settings, StableHow, arguments, procedure};
+use steadfast_client::nfs4::{Nfs4Client, Opening4};
+use steadfast_client::{FileHandle, RpcConnection};
+use steadfast_wire::nfs4::Op4;
 
 use super::Nhfsstone;
 use crate::drive::Control;
 use crate::error::BenchError;
+use crate::nfs4::pipeline::pipelined;
+use crate::nfs4::sessions::Open;
 use crate::pattern;
-use crate::setup::{self, Call, Target};
+use crate::preparing::{self, Making, Piece, Preparer, What};
+use crate::setup;
 
 /// The smallest working set.
 pub(crate) const FILES_MIN: usize = 256;
@@ -31,9 +36,10 @@ pub(crate) struct Place {
 pub(crate) fn begin(load: &Nhfsstone) -> Result<Vec<Place>, BenchError> {
     let mut places = Vec::new();
     for path in &load.paths {
-        let (mut client, root) = load.target.mount(path)?;
+        let (mut client, root) = Preparer::mount(&load.target, load.nfs, path)?;
         let name = setup::unique_name("steadfast-nhfsstone");
-        let top = setup::directory(&mut client, &root, &name)?;
+        let top = client.directory(&root, &name)?;
+        client.end()?;
         places.push(Place { root, name, top });
     }
     Ok(places)
@@ -41,8 +47,10 @@ pub(crate) fn begin(load: &Nhfsstone) -> Result<Vec<Place>, BenchError> {
 
 /// Removes these directories, and all that is in them.
 pub(crate) fn remove(load: &Nhfsstone, places: &[Place]) -> Result<(), BenchError> {
-    let remove = |place: &Place| setup::remove_tree(&load.target, &place.root, &place.name);
-    places.iter().map(remove).fold(Ok(()), Result::and)
+    let mut client = Preparer::connect(&load.target, load.nfs)?;
+    let remove = |place: &Place| client.remove_tree(&place.root, &place.name);
+    places.iter().map(remove).fold(Ok(()), Result::and)?;
+    client.end()
 }
 
 /// A directory of files and links.
@@ -88,6 +96,23 @@ pub(crate) fn directories_of(files: usize) -> usize {
     files.div_ceil(FILES_OF_DIRECTORY)
 }
 
+/// Most files that a client of NFSv4 keeps open.
+const OPENS_MAX: usize = 4096;
+/// The least, if there are as many.
+const OPENS_MIN: usize = 64;
+
+/// How many files a client of NFSv4 keeps open, of a set of so many: if that is not too much, all clients together have each
+/// file open twice, so that they meet.
+pub(crate) fn kept_of(clients: usize, files: usize) -> usize {
+    let share = (2 * files).div_ceil(clients.max(1));
+    share.clamp(OPENS_MIN, OPENS_MAX).min(files)
+}
+
+/// The n-th file that a client keeps open: clients begin in different places of the set.
+pub(crate) fn kept_file(client: usize, clients: usize, files: usize, index: usize) -> usize {
+    (client * files / clients.max(1) + index) % files.max(1)
+}
+
 /// How many links there are beside so many files.
 pub(crate) fn links_of(files: usize) -> usize {
     directories_of(files) * LINKS_OF_DIRECTORY
@@ -111,23 +136,24 @@ impl WorkingSet {
         // Every share has a directory at least.
         let files = files.max(places.len() * FILES_OF_DIRECTORY);
         let tops = |number: usize| places.get(number % places.len().max(1)).map(|place| &place.top);
-        let mut client = target.connect()?;
+        let mut client = Preparer::connect(target, load.nfs)?;
         let mut make = |count: usize, prefix: &str| {
-            let name = |number: usize| format!("{prefix}{number:06}").into_bytes();
-            let calls: Vec<Call> = (0..count)
-                .filter_map(|number| Some(setup::mkdir(tops(number)?, &name(number))))
-                .collect();
-            setup::make(&mut client, target, control, calls.into_iter())
+            let directory = |number: usize| {
+                let (parent, what) = (tops(number)?, What::Directory);
+                Some(Making { parent, name: format!("{prefix}{number:06}").into_bytes(), what })
+            };
+            let all: Vec<Making<'_>> = (0..count).filter_map(directory).collect();
+            client.make(control, &all)
         };
         let directories = make(directories_of(files), "d")?;
         let own = make(load.clients, "c")?;
+        client.end()?;
         let numbered: Vec<(usize, &FileHandle)> = directories.iter().enumerate().collect();
-        let made = setup::in_parallel(target, &numbered, |connection, _, own| {
-            let mut made = Vec::with_capacity(own.len());
-            for (number, directory) in own {
-                made.push(fill(connection, target, load, control, (*number, directory), files)?);
-            }
-            Ok(made)
+        let made = preparing::in_parallel(target, load.nfs, &numbered, |client, _, own| {
+            let fill = |(number, directory): &(usize, &FileHandle)| {
+                fill(client, load, control, (*number, directory), files)
+            };
+            own.iter().map(fill).collect()
         })?;
         let mut set = Self {
             shares: places.len(),
@@ -145,41 +171,75 @@ impl WorkingSet {
     }
 }
 
+impl WorkingSet {
+    /// Opens so many files, for a client of NFSv4.
+    pub(crate) fn open(
+        &self,
+        client: &mut Nfs4Client<RpcConnection>,
+        count: usize,
+        file: impl Fn(usize) -> usize,
+    ) -> Result<Vec<Open>, BenchError> {
+        let control = Control::default();
+        let opened = pipelined(
+            client,
+            &control,
+            count,
+            |index, compound| {
+                let file = file(index);
+                let Some(directory) = self.directories.get(directory_of(file)) else {
+                    return compound;
+                };
+                let name = file_name(file);
+                let opening = Opening4::existing(&name).arguments();
+                compound.put(&directory.handle).op(Op4::Open, &opening).handle()
+            },
+            |_, reply| {
+                reply.done(Op4::PutFh)?;
+                let stateid = reply.open()?.stateid;
+                Ok((reply.handle()?, stateid))
+            },
+        )?;
+        for (index, (handle, _)) in opened.iter().enumerate() {
+            if self.files.get(file(index)) != Some(handle) {
+                return Err(BenchError::broken("open", "another handle than when it was made"));
+            }
+        }
+        Ok(opened)
+    }
+}
+
 /// Makes a directory's files and links, and the files' contents.
 fn fill(
-    connection: &mut steadfast_client::RpcConnection,
-    target: &Target,
+    client: &mut Preparer,
     load: &Nhfsstone,
     control: &Control,
-    (number, directory): (usize, &FileHandle),
+    (number, parent): (usize, &FileHandle),
     files: usize,
 ) -> Result<(Vec<FileHandle>, Vec<FileHandle>), BenchError> {
     let Range { start: first, end } = files_of(number, files);
-    let creates = (first..end).map(|file| setup::create(directory, &file_name(file)));
+    let file = |file| Making { parent, name: file_name(file), what: What::File };
     let first_link = number * LINKS_OF_DIRECTORY;
-    let links = (first_link..first_link + LINKS_OF_DIRECTORY).map(|link| {
+    let link = |link| {
         let name = format!("l{}", link % LINKS_OF_DIRECTORY).into_bytes();
-        let set = Settings::mode(0o777);
-        let arguments = arguments::symlink(directory, &name, &link_target(link), &set);
-        (procedure::SYMLINK, arguments)
-    });
-    let calls: Vec<Call> = creates.chain(links).collect();
-    let mut made = setup::make(connection, target, control, calls.into_iter())?;
+        Making { parent, name, what: What::Link(link_target(link)) }
+    };
+    let links = (first_link..first_link + LINKS_OF_DIRECTORY).map(link);
+    let all: Vec<Making<'_>> = (first..end).map(file).chain(links).collect();
+    let mut made = client.make(control, &all)?;
     let links = made.split_off(end - first);
-    let writes = made.iter().enumerate().flat_map(|(index, handle)| {
-        let file = first + index;
-        let write = move |part: u64| {
-            let offset = part * FILL_BYTES;
-            let bytes = FILL_BYTES.min(load.file_bytes - offset) as usize;
-            let data = pattern::slice(file, offset, bytes);
-            (procedure::WRITE, arguments::write(handle, offset, data, StableHow::Unstable))
-        };
-        (0..load.file_bytes.div_ceil(FILL_BYTES)).map(write)
-    });
-    // What is not on disk yet would be written while something is measured.
-    let commits = made.iter().map(|file| (procedure::COMMIT, arguments::commit(file, 0, 0)));
-    let identity = &target.identity;
-    setup::pipeline(connection, identity, control, writes.chain(commits), &[], |_, _| Ok(()))?;
+    let pieces: Vec<Piece<'_>> = made
+        .iter()
+        .enumerate()
+        .flat_map(|(index, handle)| {
+            (0..load.file_bytes.div_ceil(FILL_BYTES)).map(move |part| {
+                let offset = part * FILL_BYTES;
+                let bytes = FILL_BYTES.min(load.file_bytes - offset) as usize;
+                (handle, offset, pattern::slice(first + index, offset, bytes))
+            })
+        })
+        .collect();
+    let handles: Vec<&FileHandle> = made.iter().collect();
+    client.fill(control, &pieces, &handles)?;
     Ok((made, links))
 }
 
@@ -196,5 +256,21 @@ mod tests {
         assert_eq!((files_of(1, 70), files_of(2, 70)), (64..70, 70..70));
         assert_eq!(links_of(65), 16);
         assert_eq!(file_name(64 + 3), file_name(3));
+    }
+
+    #[test]
+    fn clients_keep_each_file_open_twice_where_that_is_not_too_much() {
+        for (clients, files) in [(16, 10_000), (3, 1000), (7, 257)] {
+            let kept = kept_of(clients, files);
+            let mut opens = vec![0; files];
+            for client in 0..clients {
+                let own: std::collections::HashSet<usize> =
+                    (0..kept).map(|index| kept_file(client, clients, files, index)).collect();
+                assert_eq!(own.len(), kept);
+                own.into_iter().for_each(|file| opens[file] += 1);
+            }
+            assert!(opens.iter().all(|count| *count >= 2), "{clients} {files}");
+        }
+        assert_eq!((kept_of(1, 1_000_000), kept_of(1000, 1000), kept_of(1, 5)), (4096, 64, 5));
     }
 }

@@ -1,12 +1,13 @@
 //! Whether what the calls should have left is there.
 
-use steadfast_client::{Nfs3Client, StableHow};
+use steadfast_client::StableHow;
 
 use super::script::Promises;
 use super::tree::{Tree, turn_name};
 use super::{Load, Operation};
 use crate::error::BenchError;
-use crate::{pattern, setup};
+use crate::pattern;
+use crate::preparing::Preparer;
 
 /// Slots whose last call is looked at.
 const SAMPLES: usize = 64;
@@ -43,7 +44,7 @@ pub(super) fn what_was_left<S: Ended>(
     if !leaves_names && !leaves_data && operation != Operation::Setattr {
         return Ok(0);
     }
-    let mut client = Nfs3Client::new(load.target.connect()?, load.target.identity.clone());
+    let mut client = Preparer::connect(&load.target, load.nfs)?;
     let broken = |what: &str| Err(BenchError::broken(operation.name(), what));
     let mut looked_at = 0;
     let step = (load.slots() / SAMPLES).max(1);
@@ -54,9 +55,8 @@ pub(super) fn what_was_left<S: Ended>(
         if let (true, Some(file)) = (leaves_data, tree.objects.get(connection)) {
             let size = operation.payload_bytes();
             let offset = tree.write_offset(slot % load.depth, last, size);
-            let read = setup::patiently(|| client.read(file, offset, size))
-                .map_err(BenchError::client("reading back what was written"))?;
-            if !pattern::matches_sampled(connection, offset, &read.data) {
+            let read = client.read(file, offset, size)?;
+            if !pattern::matches_sampled(connection, offset, &read) {
                 return broken("what was written is not what is read back");
             }
             looked_at += 1;
@@ -64,12 +64,11 @@ pub(super) fn what_was_left<S: Ended>(
         if let (true, Some(directory)) = (leaves_names, tree.own.get(connection)) {
             let is_rename = operation == Operation::Rename;
             let newest = if is_rename { turns } else { last };
-            if setup::exists(&mut client, directory, &turn_name(slot, newest))?
-                == operation.removes_names()
-            {
+            let is_there = client.find(directory, &turn_name(slot, newest))?.is_some();
+            if is_there == operation.removes_names() {
                 return broken("a name that was made is missing, or a removed one there");
             }
-            if is_rename && setup::exists(&mut client, directory, &turn_name(slot, last))? {
+            if is_rename && client.find(directory, &turn_name(slot, last))?.is_some() {
                 return broken("a name is still there after it was renamed");
             }
             looked_at += 1;
@@ -79,13 +78,12 @@ pub(super) fn what_was_left<S: Ended>(
         let was_set = |file: usize| scripts.iter().any(|script| script.has_set(file));
         let set = tree.objects.iter().enumerate().filter(|(file, _)| was_set(*file));
         for (_, file) in set.take(SAMPLES) {
-            let attributes = setup::patiently(|| client.getattr(file))
-                .map_err(BenchError::client("looking at the modes that were set"))?;
-            if !MODES.contains(&(attributes.mode & 0o7777)) {
+            if !client.mode(file)?.is_some_and(|mode| MODES.contains(&mode)) {
                 return broken("a mode that was set is not there");
             }
             looked_at += 1;
         }
     }
+    client.end()?;
     Ok(looked_at)
 }

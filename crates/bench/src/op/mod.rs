@@ -11,18 +11,17 @@ mod operation;
 mod report;
 mod script;
 mod tree;
-mod version;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use operation::{OPERATIONS_HELP, Operation};
 pub use report::{Checks, Report, Reports};
-pub use version::NfsVersion;
 
 use crate::drive::{self, Control, Pace, Plan, Script, Transport};
 use crate::error::BenchError;
 use crate::setup::Target;
+use crate::version::NfsVersion;
 use check::Ended;
 use nfs4::{Calls4, Changes4, Objects};
 use script::Calls;
@@ -48,7 +47,7 @@ pub struct Load {
     pub threads: usize,
     /// When calls start.
     pub pace: Pace,
-    /// Over which version of NFS; preparations always use 3.
+    /// Over which version of NFS all is done.
     pub nfs: NfsVersion,
     /// How calls travel; preparations always use TCP.
     pub transport: Transport,
@@ -99,7 +98,7 @@ impl Load {
                 "at most {SLOTS_MAX} calls may be in flight (connections × depth)"
             )));
         }
-        self.nfs.check(self.operation)?;
+        self.operation.check(self.nfs)?;
         if self.nfs.is_4() && self.transport == Transport::Udp {
             return Err(BenchError::Usage("NFSv4 is not spoken over UDP".to_owned()));
         }
@@ -146,7 +145,7 @@ pub fn run_when(
     let removed = match &place {
         Some(place) if load.cleans_up => {
             control.show(&format!("op {}: removing the tree", load.operation));
-            place.remove(&load.target)
+            place.remove(load)
         }
         _ => Ok(()),
     };

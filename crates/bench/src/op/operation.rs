@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 use steadfast_client::StableHow;
 
-use super::NfsVersion;
 use crate::error::BenchError;
 use crate::pattern;
+use crate::version::NfsVersion;
 
 /// Bytes of a READ or WRITE, unless told.
 const SIZE_BYTES: u32 = 4096;
@@ -162,9 +162,26 @@ impl Operation {
         )
     }
 
+    /// Whether it lists a directory with attributes and handles.
+    pub(super) fn is_plus(self) -> bool {
+        matches!(self, Self::Readdirplus { .. })
+    }
+
     /// Whether NFSv3 has no such calls.
     pub(super) fn is_of_4_alone(self) -> bool {
         matches!(self, Self::OpenClose | Self::LockUnlock)
+    }
+
+    /// Makes sure that it can be done over a version of NFS.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check(self, nfs: NfsVersion) -> Result<(), BenchError> {
+        if nfs.is_4() || !self.is_of_4_alone() {
+            return Ok(());
+        }
+        let name = self.name();
+        Err(BenchError::Usage(format!("NFSv3 has no {name}: measure it with --nfs 4.1")))
     }
 
     /// Bytes of file data a call carries.
@@ -262,6 +279,14 @@ impl FromStr for Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn operations_know_the_versions_that_have_them() {
+        for nfs in [NfsVersion::V3, NfsVersion::V4_1, NfsVersion::V4_2] {
+            "write".parse::<Operation>().unwrap().check(nfs).unwrap();
+            assert_eq!(Operation::OpenClose.check(nfs).is_ok(), nfs.is_4());
+        }
+    }
 
     #[test]
     fn operations_are_read_as_they_are_printed() {

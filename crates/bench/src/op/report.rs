@@ -4,13 +4,14 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::Load;
 use super::script::Promises;
-use super::{Load, NfsVersion};
 use crate::drive::tally::kind_reports;
 use crate::drive::{KindReport, Latency, Outcome, Pace, Transport};
 use crate::error::BenchError;
 use crate::server_cost::Costs;
 use crate::text::or_dash;
+use crate::version::NfsVersion;
 
 /// An open loop that is this late has not held its rate, in seconds.
 const LATE_SECONDS: f64 = 0.1;

@@ -1,14 +1,13 @@
 //! What the calls work on: one directory in the share with all that they need.
 
-use steadfast_client::{
-    FileHandle, Procedure, RpcConnection, Settings, StableHow, arguments, procedure,
-};
+use steadfast_client::FileHandle;
 
 use super::{Load, Operation};
 use crate::drive::Control;
 use crate::error::BenchError;
 use crate::pattern;
-use crate::setup::{self, Call, Target};
+use crate::preparing::{self, Making, Piece, Preparer, What};
+use crate::setup;
 
 /// How many files GETATTR, LOOKUP and the like are spread over.
 pub(super) const SMALL_FILES: usize = 256;
@@ -29,13 +28,13 @@ pub(super) struct Place {
     directory: FileHandle,
 }
 
-/// Mounts the share and makes a directory, if the operation needs one.
+/// Finds the share and makes a directory, if the operation needs one.
 pub(super) fn begin(load: &Load) -> Result<Option<Place>, BenchError> {
     if load.operation == Operation::Null {
         return Ok(None);
     }
-    let (mut client, share) = load.target.mount(&load.path)?;
-    let limits = load.target.limits(&share, load.transport)?;
+    let (mut client, share) = Preparer::mount(&load.target, load.nfs, &load.path)?;
+    let limits = client.limits(&share, load.transport)?;
     let (most, what) = match load.operation {
         Operation::Read { .. } => (limits.read_max, "reads"),
         _ => (limits.write_max, "writes"),
@@ -45,7 +44,8 @@ pub(super) fn begin(load: &Load) -> Result<Option<Place>, BenchError> {
         return Err(BenchError::Usage(format!("the server {what} at most {most} bytes a call")));
     }
     let name = setup::unique_name("steadfast-op");
-    let directory = setup::directory(&mut client, &share, &name)?;
+    let directory = client.directory(&share, &name)?;
+    client.end()?;
     Ok(Some(Place { share, name, directory }))
 }
 
@@ -56,8 +56,10 @@ impl Place {
     }
 
     /// Removes it, and all that is in it.
-    pub(super) fn remove(&self, target: &Target) -> Result<(), BenchError> {
-        setup::remove_tree(target, &self.share, &self.name)
+    pub(super) fn remove(&self, load: &Load) -> Result<(), BenchError> {
+        let mut client = Preparer::connect(&load.target, load.nfs)?;
+        client.remove_tree(&self.share, &self.name)?;
+        client.end()
     }
 }
 
@@ -111,23 +113,28 @@ pub(super) fn turn_name(slot: usize, turn: u64) -> [u8; TURN_NAME_BYTES] {
     name
 }
 
-fn symlink(directory: &FileHandle, index: usize) -> Call {
-    let set = Settings::mode(0o777);
-    let arguments = arguments::symlink(directory, &object_name(index), &link_target(index), &set);
-    (procedure::SYMLINK, arguments)
-}
-
 impl Tree {
     /// Makes what the operation needs.
-    pub(super) fn make(load: &Load, place: &Place, control: &Control) -> Result<Self, BenchError> {
+    pub(super) fn make<'d>(
+        load: &Load,
+        place: &'d Place,
+        control: &Control,
+    ) -> Result<Self, BenchError> {
         let directory = &place.directory;
-        let mut connection = load.target.connect()?;
-        let mut make = |count: usize, call: &dyn Fn(usize) -> Call| {
-            setup::make(&mut connection, &load.target, control, (0..count).map(call))
+        let mut client = Preparer::connect(&load.target, load.nfs)?;
+        let mut make = |count: usize, making: &dyn Fn(usize) -> Making<'d>| {
+            let all: Vec<Making<'_>> = (0..count).map(making).collect();
+            client.make(control, &all)
         };
-        let file = |index: usize| setup::create(directory, &object_name(index));
-        let subdirectory = |index: usize| setup::mkdir(directory, &object_name(index));
-        let own_directory = |index: usize| setup::mkdir(directory, &own_name(index));
+        let object =
+            |index: usize, what| Making { parent: directory, name: object_name(index), what };
+        let file = |index: usize| object(index, What::File);
+        let subdirectory = |index: usize| object(index, What::Directory);
+        let own_directory = |index: usize| Making {
+            parent: directory,
+            name: own_name(index),
+            what: What::Directory,
+        };
         let mut tree = Self { directory: Some(directory.clone()), ..Self::default() };
         match load.operation {
             Operation::Null => {}
@@ -139,7 +146,8 @@ impl Tree {
             | Operation::Commit
             | Operation::OpenClose => tree.objects = make(SMALL_FILES, &file)?,
             Operation::Readlink => {
-                tree.objects = make(SMALL_FILES, &|index| symlink(directory, index))?;
+                tree.objects =
+                    make(SMALL_FILES, &|index| object(index, What::Link(link_target(index))))?;
             }
             Operation::Read { size } => {
                 tree.objects = make(READ_FILES, &file)?;
@@ -170,42 +178,47 @@ impl Tree {
             }
             Operation::Readdir { .. } | Operation::Readdirplus { .. } => {
                 tree.objects = make(LISTED, &subdirectory)?;
-                in_each(load, &tree.objects, control, |_, directory| {
-                    (0..LISTED_NAMES).map(|name| setup::create(directory, &object_name(name)))
+                in_each(load, &tree.objects, |client, _, parent| {
+                    let name = |name| Making { parent, name: object_name(name), what: What::File };
+                    client.make(control, &(0..LISTED_NAMES).map(name).collect::<Vec<_>>()).map(drop)
                 })?;
             }
             Operation::LockUnlock => tree.objects = make(load.connections, &file)?,
             Operation::Fsstat | Operation::Fsinfo => tree.objects = vec![directory.clone()],
         }
+        client.end()?;
         Ok(tree)
     }
 
     /// Fills all files with the contents of the file `shift` further, and commits.
     fn fill(&self, load: &Load, control: &Control, shift: usize) -> Result<(), BenchError> {
         let chunk = u64::from(load.operation.payload_bytes().clamp(64 << 10, 1 << 20));
-        in_each(load, &self.objects, control, |index, file| {
-            let write = move |part: u64| {
+        in_each(load, &self.objects, |client, index, file| {
+            let piece = |part: u64| -> Piece<'_> {
                 let offset = part * chunk;
                 let bytes = chunk.min(self.file_bytes - offset) as usize;
-                let data = pattern::slice(index + shift, offset, bytes);
-                (procedure::WRITE, arguments::write(file, offset, data, StableHow::Unstable))
+                (file, offset, pattern::slice(index + shift, offset, bytes))
             };
-            let commit: Call = (procedure::COMMIT, arguments::commit(file, 0, 0));
-            (0..self.file_bytes.div_ceil(chunk)).map(write).chain([commit])
+            let pieces: Vec<Piece<'_>> = (0..self.file_bytes.div_ceil(chunk)).map(piece).collect();
+            client.fill(control, &pieces, &[file])
         })
     }
 
     /// Makes the names that are to be removed or renamed.
     fn make_names(&self, load: &Load, control: &Control) -> Result<(), BenchError> {
-        let make = match load.operation {
-            Operation::Rmdir => setup::mkdir,
-            _ => setup::create,
-        };
-        in_each(load, &self.own, control, |index, directory| {
+        in_each(load, &self.own, |client, index, parent| {
             let slots = index * load.depth..(index + 1) * load.depth;
-            slots.flat_map(move |slot| {
-                (0..self.names_per_slot).map(move |turn| make(directory, &turn_name(slot, turn)))
-            })
+            let making = |slot, turn| {
+                let what = match load.operation {
+                    Operation::Rmdir => What::Directory,
+                    _ => What::File,
+                };
+                Making { parent, name: turn_name(slot, turn).to_vec(), what }
+            };
+            let names =
+                slots.flat_map(|slot| (0..self.names_per_slot).map(move |turn| (slot, turn)));
+            let all: Vec<Making<'_>> = names.map(|(slot, turn)| making(slot, turn)).collect();
+            client.make(control, &all).map(drop)
         })
     }
 
@@ -216,20 +229,19 @@ impl Tree {
     }
 }
 
-/// Makes calls for each of these objects, on several connections.
-fn in_each<'a, C: Iterator<Item = (Procedure, Vec<u8>)>>(
-    load: &'a Load,
-    objects: &'a [FileHandle],
-    control: &Control,
-    calls: impl Fn(usize, &'a FileHandle) -> C + Sync,
+/// Does something for each of these objects, on several connections.
+fn in_each(
+    load: &Load,
+    objects: &[FileHandle],
+    work: impl Fn(&mut Preparer, usize, &FileHandle) -> Result<(), BenchError> + Sync,
 ) -> Result<(), BenchError> {
-    let numbered: Vec<(usize, &FileHandle)> = objects.iter().enumerate().collect();
-    let work = |connection: &mut RpcConnection, _: usize, own: &[(usize, &'a FileHandle)]| {
-        let calls = own.iter().flat_map(|(index, object)| calls(*index, object));
-        setup::pipeline(connection, &load.target.identity, control, calls, &[], |_, _| Ok(()))?;
+    preparing::in_parallel(&load.target, load.nfs, objects, |client, first, own| {
+        for (index, object) in own.iter().enumerate() {
+            work(client, first + index, object)?;
+        }
         Ok(Vec::<()>::new())
-    };
-    setup::in_parallel(&load.target, &numbered, work).map(drop)
+    })
+    .map(drop)
 }
 
 #[cfg(test)]

@@ -2,14 +2,12 @@
 
 use std::time::Instant;
 
-use steadfast_client::{Nfs3Client, StableHow};
-
 use super::Stream;
 use super::files::{Files, content, data};
 use super::report::Checks;
 use super::writing::{Act, Writer, Writing};
 use crate::error::BenchError;
-use crate::setup;
+use crate::preparing::Preparer;
 
 /// Chunks that are read back, at most.
 const SAMPLES: usize = 128;
@@ -22,7 +20,7 @@ pub(super) fn commit_and_read_back(
     files: &Files,
     scripts: &mut [Writing],
 ) -> Result<Checks, BenchError> {
-    let mut client = Nfs3Client::new(stream.target.connect()?, stream.target.identity.clone());
+    let mut client = Preparer::connect(&stream.target, stream.nfs)?;
     let mut checks = Checks::default();
     let started = Instant::now();
     for writer in scripts.iter_mut().flat_map(|script| &mut script.streams) {
@@ -41,17 +39,17 @@ pub(super) fn commit_and_read_back(
             let mut position = 0;
             while let Some(rest) = expected.get(position..).filter(|rest| !rest.is_empty()) {
                 let offset = chunk as u64 * expected.len() as u64 + position as u64;
-                let read = setup::patiently(|| client.read(handle, offset, rest.len() as u32))
-                    .map_err(BenchError::client("reading back what was written"))?;
-                if read.data.is_empty() || !rest.starts_with(&read.data) {
+                let read = client.read(handle, offset, rest.len() as u32)?;
+                if read.is_empty() || !rest.starts_with(&read) {
                     let what = "what was written is not what is read back";
                     return Err(BenchError::broken("write", what));
                 }
-                position += read.data.len();
+                position += read.len();
             }
             checks.read_back += 1;
         }
     }
+    client.end()?;
     for script in scripts {
         let [unstable, data_sync, file_sync] = script.committed;
         checks.committed_unstable += unstable;
@@ -65,11 +63,10 @@ pub(super) fn commit_and_read_back(
 fn commit(
     stream: &Stream,
     files: &Files,
-    client: &mut Nfs3Client,
+    client: &mut Preparer,
     writer: &mut Writer,
 ) -> Result<(), BenchError> {
     let Some(handle) = files.handles.get(writer.file) else { return Ok(()) };
-    let failed = || BenchError::client("committing what was written");
     let mut attempts = 0;
     while writer.is_dirty() {
         attempts += 1;
@@ -79,18 +76,16 @@ fn commit(
         while let Some(Act::Write { chunk, pass }) = writer.next_lost() {
             let data = data(content(writer.file, chunk, pass), stream.transfer_bytes);
             let offset = chunk as u64 * u64::from(stream.transfer_bytes);
-            let unstable = StableHow::Unstable;
-            let written = setup::patiently(|| client.write(handle, offset, data, unstable))
-                .map_err(failed())?;
-            if written.count as usize != data.len() {
+            let (count, committed, verifier) = client.write(handle, offset, data)?;
+            if count as usize != data.len() {
                 let what = "WRITE wrote less than it was given";
                 return Err(BenchError::broken("write", what));
             }
-            writer.handle_written(chunk, written.committed, written.verifier);
+            writer.handle_written(chunk, committed, verifier);
         }
         if let Act::Commit { covers } = writer.begin_commit() {
-            let commit = setup::patiently(|| client.commit(handle, 0, 0)).map_err(failed())?;
-            writer.handle_committed(covers, commit.verifier);
+            let verifier = client.commit(handle)?;
+            writer.handle_committed(covers, verifier);
         }
     }
     Ok(())

@@ -1,12 +1,16 @@
 //! The files that are read or written, and what they hold.
 
-use steadfast_client::{FileHandle, RpcConnection, StableHow, arguments, procedure};
+use steadfast_client::nfs4::{ACCESS_BOTH, ACCESS_READ, Nfs4Client, Opening4, WANT_NO_DELEGATION};
+use steadfast_client::{FileHandle, RpcConnection};
 
 use super::{Direction, Stream};
 use crate::drive::Control;
 use crate::error::BenchError;
+use crate::nfs4::sessions::Open;
 use crate::pattern;
-use crate::setup::{self, Call, Target};
+use crate::place4::patiently;
+use crate::preparing::{self, Making, Piece, Preparer, What};
+use crate::setup;
 
 /// Most bytes of a WRITE that fills a file.
 const FILL_BYTES_MAX: u32 = 1 << 20;
@@ -20,10 +24,10 @@ pub(super) struct Place {
     write_bytes_max: u32,
 }
 
-/// Mounts the share, asks for its limits, and makes a directory.
+/// Finds the share, asks for its limits, and makes a directory.
 pub(super) fn begin(stream: &Stream) -> Result<Place, BenchError> {
-    let (mut client, share) = stream.target.mount(&stream.path)?;
-    let limits = stream.target.limits(&share, stream.transport)?;
+    let (mut client, share) = Preparer::mount(&stream.target, stream.nfs, &stream.path)?;
+    let limits = client.limits(&share, stream.transport)?;
     let (most, what) = match stream.direction {
         Direction::Read => (limits.read_max, "reads"),
         Direction::Write => (limits.write_max, "writes"),
@@ -37,14 +41,17 @@ pub(super) fn begin(stream: &Stream) -> Result<Place, BenchError> {
         most => most.min(FILL_BYTES_MAX),
     };
     let name = setup::unique_name("steadfast-stream");
-    let directory = setup::directory(&mut client, &share, &name)?;
+    let directory = client.directory(&share, &name)?;
+    client.end()?;
     Ok(Place { share, name, directory, write_bytes_max })
 }
 
 impl Place {
     /// Removes it, and all that is in it.
-    pub(super) fn remove(&self, target: &Target) -> Result<(), BenchError> {
-        setup::remove_tree(target, &self.share, &self.name)
+    pub(super) fn remove(&self, stream: &Stream) -> Result<(), BenchError> {
+        let mut client = Preparer::connect(&stream.target, stream.nfs)?;
+        client.remove_tree(&self.share, &self.name)?;
+        client.end()
     }
 }
 
@@ -61,9 +68,15 @@ pub(super) fn data(content: usize, bytes: u32) -> &'static [u8] {
     pattern::slice(content, 0, bytes as usize)
 }
 
+/// The name of a file.
+fn name(file: usize) -> Vec<u8> {
+    format!("f{file:05}").into_bytes()
+}
+
 /// Handles of the files.
 #[derive(Debug)]
 pub(super) struct Files {
+    directory: FileHandle,
     pub(super) handles: Vec<FileHandle>,
 }
 
@@ -74,12 +87,13 @@ impl Files {
         place: &Place,
         control: &Control,
     ) -> Result<Self, BenchError> {
-        let mut connection = stream.target.connect()?;
-        let create =
-            |file: usize| setup::create(&place.directory, format!("f{file:05}").as_bytes());
-        let calls = (0..stream.files()).map(create);
-        let handles = setup::make(&mut connection, &stream.target, control, calls)?;
-        let files = Self { handles };
+        let mut client = Preparer::connect(&stream.target, stream.nfs)?;
+        let parent = &place.directory;
+        let making = |file| Making { parent, name: name(file), what: What::File };
+        let all: Vec<Making<'_>> = (0..stream.files()).map(making).collect();
+        let handles = client.make(control, &all)?;
+        client.end()?;
+        let files = Self { directory: parent.clone(), handles };
         if stream.direction == Direction::Read {
             files.fill(stream, place, control)?;
         }
@@ -90,27 +104,45 @@ impl Files {
         let size = stream.transfer_bytes;
         let part = size.min(place.write_bytes_max);
         let numbered: Vec<(usize, &FileHandle)> = self.handles.iter().enumerate().collect();
-        let fill = |connection: &mut RpcConnection, _: usize, own: &[(usize, &FileHandle)]| {
-            let calls = own.iter().flat_map(|(file, handle)| {
-                let write = move |chunk: usize, start: u32| -> Call {
+        let fill = |client: &mut Preparer, _: usize, own: &[(usize, &FileHandle)]| {
+            for (file, handle) in own {
+                let piece = move |chunk: usize, start: u32| -> Piece<'_> {
                     let end = size.min(start.saturating_add(part));
                     let data = data(content(*file, chunk, 1), size);
                     let data = data.get(start as usize..end as usize).unwrap_or(&[]);
-                    let offset = chunk as u64 * u64::from(size) + u64::from(start);
-                    let unstable = StableHow::Unstable;
-                    (procedure::WRITE, arguments::write(handle, offset, data, unstable))
+                    (*handle, chunk as u64 * u64::from(size) + u64::from(start), data)
                 };
-                let chunks = (0..stream.chunks()).flat_map(move |chunk| {
-                    (0..size).step_by(part as usize).map(move |start| write(chunk, start))
-                });
-                // What is not on disk yet would be written while something is measured.
-                chunks.chain([(procedure::COMMIT, arguments::commit(handle, 0, 0))])
-            });
-            let identity = &stream.target.identity;
-            setup::pipeline(connection, identity, control, calls, &[], |_, _| Ok(()))?;
+                let pieces: Vec<Piece<'_>> = (0..stream.chunks())
+                    .flat_map(|chunk| {
+                        (0..size).step_by(part as usize).map(move |start| piece(chunk, start))
+                    })
+                    .collect();
+                client.fill(control, &pieces, &[*handle])?;
+            }
             Ok(Vec::<()>::new())
         };
-        setup::in_parallel(&stream.target, &numbered, fill).map(drop)
+        preparing::in_parallel(&stream.target, stream.nfs, &numbered, fill).map(drop)
+    }
+
+    /// Opens a file, for a stream over NFSv4.
+    pub(super) fn open(
+        &self,
+        client: &mut Nfs4Client<RpcConnection>,
+        file: usize,
+        direction: Direction,
+    ) -> Result<Vec<Open>, BenchError> {
+        let access = match direction {
+            Direction::Read => ACCESS_READ,
+            Direction::Write => ACCESS_BOTH,
+        };
+        let (name, share_access) = (name(file), access | WANT_NO_DELEGATION);
+        let opening = Opening4 { share_access, ..Opening4::existing(&name) };
+        let opened = patiently(|| client.open(&self.directory, &opening))
+            .map_err(BenchError::client("opening files"))?;
+        if self.handles.get(file) != Some(&opened.handle) {
+            return Err(BenchError::broken("open", "another handle than when it was made"));
+        }
+        Ok(vec![(opened.handle, opened.stateid)])
     }
 }
 

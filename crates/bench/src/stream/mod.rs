@@ -18,6 +18,7 @@ use steadfast_client::StableHow;
 use crate::drive::{self, Control, Pace, Plan, Transport};
 use crate::error::BenchError;
 use crate::setup::Target;
+use crate::version::NfsVersion;
 use crate::{loopback, pattern};
 use files::Files;
 use reading::Reading;
@@ -64,6 +65,8 @@ pub struct Stream {
     pub stable: StableHow,
     /// After so many bytes of unstable WRITEs a stream sends a COMMIT.
     pub commit_every_bytes: u64,
+    /// Over which version of NFS all is done.
+    pub nfs: NfsVersion,
     /// How calls travel; preparations always use TCP.
     pub transport: Transport,
     /// Each stream has a source address of its own, where the server is on loopback.
@@ -94,6 +97,7 @@ impl Stream {
             has_one_file: false,
             stable: StableHow::Unstable,
             commit_every_bytes: 64 << 20,
+            nfs: NfsVersion::V3,
             transport: Transport::Tcp,
             has_own_addresses: true,
             warm_up: Duration::from_millis(500),
@@ -142,6 +146,9 @@ impl Stream {
         }
         if self.chunks() as u64 * self.files() as u64 > CHUNKS_MAX {
             return usage(format!("at most {CHUNKS_MAX} calls for one pass through all files"));
+        }
+        if self.nfs.is_4() && self.transport == Transport::Udp {
+            return usage("NFSv4 is not spoken over UDP".to_owned());
         }
         // A stream never writes a chunk that it is writing already.
         let least = self.window.saturating_mul(2);
@@ -192,7 +199,7 @@ pub fn run(stream: &Stream, control: &Control) -> Result<Report, BenchError> {
     let place = files::begin(stream)?;
     let outcome = measure(stream, &plan, &place, control);
     control.show("stream: removing the files");
-    let removed = place.remove(&stream.target);
+    let removed = place.remove(stream);
     control.clear();
     let report = outcome?;
     removed?;
@@ -221,13 +228,13 @@ fn measure(
     let threads = || (0..plan.threads).map(|thread| plan.clients_of(thread));
     let mut report = match stream.direction {
         Direction::Read => {
-            let scripts = threads().map(|own| Reading::new(stream, &files, own)).collect();
+            let scripts = threads().map(|own| Reading::new(stream, &files, &own)).collect();
             let outcome = drive::run(plan, scripts, control)?;
             let compared = outcome.scripts.iter().map(|script| script.compared).sum();
             Report::new(stream, &outcome, Checks { compared_reads: compared, ..Checks::default() })?
         }
         Direction::Write => {
-            let scripts = threads().map(|own| Writing::new(stream, &files, own)).collect();
+            let scripts = threads().map(|own| Writing::new(stream, &files, &own)).collect();
             let mut outcome = drive::run(plan, scripts, control)?;
             control.show("stream: committing and reading back");
             let checks = check::commit_and_read_back(stream, &files, &mut outcome.scripts)?;
@@ -271,6 +278,9 @@ mod tests {
             |stream: &mut Stream| stream.file_bytes = 1 << 41,
             |stream: &mut Stream| (stream.transfer_bytes, stream.file_bytes) = (512, 1 << 40),
             |stream: &mut Stream| (stream.direction, stream.window) = (Direction::Write, 6),
+            |stream: &mut Stream| {
+                (stream.nfs, stream.transport) = (NfsVersion::V4_1, Transport::Udp);
+            },
             |stream: &mut Stream| {
                 stream.target.server = "10.0.0.1:1".parse().unwrap();
                 stream.measures_loopback = true;

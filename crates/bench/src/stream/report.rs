@@ -28,6 +28,8 @@ pub struct Report {
     pub streams: usize,
     /// Calls in flight of a stream.
     pub window: usize,
+    /// Over which version of NFS.
+    pub nfs: &'static str,
     /// Calls went over UDP.
     pub is_udp: bool,
     /// Bytes of a READ or WRITE.
@@ -127,6 +129,7 @@ impl Report {
             is_write: stream.direction == Direction::Write,
             streams: stream.streams,
             window: stream.window,
+            nfs: stream.nfs.name(),
             is_udp: stream.transport == Transport::Udp,
             transfer_bytes: stream.transfer_bytes,
             files: stream.files(),
@@ -178,7 +181,10 @@ impl Report {
             self.streams,
             if self.is_write { "writers" } else { "readers" },
             self.window,
-            if self.is_udp { " over UDP" } else { "" },
+            match (self.is_udp, self.nfs) {
+                (true, _) => " over UDP".to_owned(),
+                (false, nfs) => format!(" over NFSv{nfs}"),
+            },
             f64::from(self.transfer_bytes) / 1024.0,
             self.files,
             if self.files == 1 { "file" } else { "files" },

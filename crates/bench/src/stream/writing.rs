@@ -6,18 +6,21 @@
 //! written again.
 
 use std::collections::VecDeque;
+use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::Arc;
 
 use steadfast_client::{StableHow, arguments, procedure};
 
-use super::Stream;
 use super::files::{Files, content, data};
+use super::{Direction, Stream};
 use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
+use crate::nfs4::judging::{self, Complaint};
+use crate::nfs4::requests::{self, Request};
 use crate::records::Outbox;
 use crate::replies::{self, at_end};
-use crate::setup::CallWriter;
+use crate::wire::Wire;
 
 /// Kinds of calls.
 const WRITE: usize = 0;
@@ -197,7 +200,7 @@ struct Lane {
 /// A thread's script.
 pub(super) struct Writing {
     files: Arc<Files>,
-    calls: CallWriter,
+    wire: Wire,
     pub(super) streams: Vec<Writer>,
     lanes: Vec<Lane>,
     window: usize,
@@ -209,16 +212,16 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn new(stream: &Stream, files: &Arc<Files>, own: Range<usize>) -> Self {
+    pub(super) fn new(stream: &Stream, files: &Arc<Files>, own: &Range<usize>) -> Self {
         let commit_every = stream.commit_every_bytes / u64::from(stream.transfer_bytes.max(1));
         let writer = |number: usize| {
             Writer::new(stream.file_of(number), &stream.region_of(number), commit_every)
         };
         Self {
             files: Arc::clone(files),
-            calls: CallWriter::new(&stream.target.identity),
+            wire: Wire::new(&stream.target, stream.nfs, own, stream.window, stream.transfer_bytes),
             lanes: vec![Lane::default(); own.len() * stream.window],
-            streams: own.map(writer).collect(),
+            streams: own.clone().map(writer).collect(),
             window: stream.window,
             size: stream.transfer_bytes,
             stable: stream.stable,
@@ -228,7 +231,69 @@ impl Writing {
     }
 }
 
+/// What was answered.
+enum Answer {
+    Written(StableHow, [u8; 8]),
+    Committed([u8; 8]),
+    Later,
+}
+
+impl Writing {
+    /// Judges a reply of NFSv3.
+    fn judge3(&self, act: Act, name: &str, message: &[u8]) -> Result<Answer, BenchError> {
+        let mut r = replies::results(name, message)?;
+        if !replies::succeeded(name, &mut r)? {
+            return Ok(Answer::Later);
+        }
+        let answer = match act {
+            Act::Write { .. } => replies::written(&mut r, self.size, self.stable)
+                .map(|(committed, verifier)| Answer::Written(committed, verifier)),
+            Act::Commit { .. } => replies::committed(&mut r).map(Answer::Committed),
+        };
+        let answer = answer.and_then(|answer| at_end(&r).map(|()| answer));
+        answer.map_err(|complaint| complaint.about(name))
+    }
+
+    /// Judges a reply, whatever it is of.
+    fn judge(&mut self, lane: usize, act: Act, message: &[u8]) -> Result<Answer, BenchError> {
+        let name = if matches!(act, Act::Commit { .. }) { "commit" } else { "write" };
+        let (size, stable) = (self.size, self.stable);
+        let Wire::V4(sessions) = &mut self.wire else { return self.judge3(act, name, message) };
+        let judged = sessions.begin_reply(lane, name, message)?.and_then(|mut reply| {
+            let answer = match act {
+                Act::Write { .. } => {
+                    let written = judging::written(&mut reply, size, stable)?;
+                    Answer::Written(written.committed, written.verifier)
+                }
+                Act::Commit { .. } => Answer::Committed(reply.commit()?),
+            };
+            reply.end()?;
+            Ok::<_, Complaint>(answer)
+        });
+        match judged {
+            Err(complaint) if complaint.is_delay() => Ok(Answer::Later),
+            judged => judged.map_err(|complaint| complaint.about(name)),
+        }
+    }
+}
+
 impl Script for Writing {
+    fn connected(&mut self, client: usize, stream: &TcpStream) -> Result<(), BenchError> {
+        let (files, file) = (&self.files, self.streams.get(client).map_or(0, |one| one.file));
+        match &mut self.wire {
+            Wire::V3(_) => Ok(()),
+            Wire::V4(sessions) => sessions
+                .connect(client, stream, |client| files.open(client, file, Direction::Write)),
+        }
+    }
+
+    fn finished(&mut self, client: usize, stream: &TcpStream) -> Result<(), BenchError> {
+        match &mut self.wire {
+            Wire::V3(_) => Ok(()),
+            Wire::V4(sessions) => sessions.end(client, stream, Vec::new()),
+        }
+    }
+
     fn call(
         &mut self,
         lane: usize,
@@ -236,55 +301,69 @@ impl Script for Writing {
         out: &mut Outbox,
     ) -> Result<Option<usize>, BenchError> {
         let Some(stream) = self.streams.get_mut(lane / self.window) else { return Ok(None) };
-        let Some(lane) = self.lanes.get_mut(lane) else { return Ok(None) };
-        if !std::mem::take(&mut lane.is_again) {
-            lane.act = stream.next();
+        let Some(own) = self.lanes.get_mut(lane) else { return Ok(None) };
+        if !std::mem::take(&mut own.is_again) {
+            own.act = stream.next();
         }
         let Some(handle) = self.files.handles.get(stream.file) else { return Ok(None) };
-        match lane.act {
-            Some(Act::Write { chunk, pass }) => {
-                let offset = chunk as u64 * u64::from(self.size);
-                let head = arguments::write_head(handle, offset, self.size, self.stable);
-                let data = data(content(stream.file, chunk, pass), self.size);
-                self.calls.append(out, xid, procedure::WRITE, &head, data);
-                Ok(Some(WRITE))
+        let Some(act) = own.act else { return Ok(None) };
+        let (size, stable) = (self.size, self.stable);
+        let (kind, offset, data) = match act {
+            Act::Write { chunk, pass } => {
+                let offset = chunk as u64 * u64::from(size);
+                (WRITE, offset, data(content(stream.file, chunk, pass), size))
             }
-            Some(Act::Commit { .. }) => {
+            Act::Commit { .. } => (COMMIT, 0, &[][..]),
+        };
+        match (&self.wire, act) {
+            (Wire::V3(calls), Act::Write { .. }) => {
+                let head = arguments::write_head(handle, offset, size, stable);
+                calls.append(out, xid, procedure::WRITE, &head, data);
+            }
+            (Wire::V3(calls), Act::Commit { .. }) => {
                 let arguments = arguments::commit(handle, 0, 0);
-                self.calls.append(out, xid, procedure::COMMIT, &arguments, &[]);
-                Ok(Some(COMMIT))
+                calls.append(out, xid, procedure::COMMIT, &arguments, &[]);
             }
-            None => Ok(None),
+            (Wire::V4(sessions), Act::Write { .. }) => {
+                let open = sessions.only_open(lane)?;
+                let write = |start| Ok(Request::write(start, open, offset, data, stable));
+                sessions.append(lane, xid, out, write)?;
+            }
+            (Wire::V4(sessions), Act::Commit { .. }) => {
+                sessions.append(lane, xid, out, |start| {
+                    Ok(requests::commit(start, handle, 0, 0).into())
+                })?;
+            }
         }
+        Ok(Some(kind))
     }
 
     fn reply(&mut self, lane: usize, message: &[u8]) -> Result<Verdict, BenchError> {
+        let Some(act) = self.lanes.get(lane).and_then(|own| own.act) else {
+            return Ok(Verdict::Good);
+        };
+        let answer = self.judge(lane, act, message)?;
         let Some(stream) = self.streams.get_mut(lane / self.window) else {
             return Ok(Verdict::Good);
         };
-        let Some(lane) = self.lanes.get_mut(lane) else { return Ok(Verdict::Good) };
-        let name = if matches!(lane.act, Some(Act::Commit { .. })) { "commit" } else { "write" };
-        let mut r = replies::results(name, message)?;
-        if !replies::succeeded(name, &mut r)? {
-            lane.is_again = true;
-            return Ok(Verdict::TryLater);
-        }
-        let outcome = match lane.act {
-            Some(Act::Write { chunk, .. }) => {
-                replies::written(&mut r, self.size, self.stable).map(|(committed, verifier)| {
-                    if let Some(count) = self.committed.get_mut(committed as usize) {
-                        *count += 1;
-                    }
-                    stream.handle_written(chunk, committed, verifier);
-                })
+        match (act, answer) {
+            (Act::Write { chunk, .. }, Answer::Written(committed, verifier)) => {
+                if let Some(count) = self.committed.get_mut(committed as usize) {
+                    *count += 1;
+                }
+                stream.handle_written(chunk, committed, verifier);
             }
-            Some(Act::Commit { covers }) => replies::committed(&mut r).map(|verifier| {
+            (Act::Commit { covers }, Answer::Committed(verifier)) => {
                 self.commits += 1;
                 stream.handle_committed(covers, verifier);
-            }),
-            None => Ok(()),
-        };
-        outcome.and_then(|()| at_end(&r)).map_err(|complaint| complaint.about(name))?;
+            }
+            _ => {
+                if let Some(own) = self.lanes.get_mut(lane) {
+                    own.is_again = true;
+                }
+                return Ok(Verdict::TryLater);
+            }
+        }
         Ok(Verdict::Good)
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! [`Walk`] says how many clients walk how large a tree, [`run`] does it and returns a
 //! [`Report`]. Inside: `tree` makes the tree (and finds it again), `script` is a client on its
-//! walk, `probe` mounts the share meanwhile, as a new client would.
+//! walk, `nfs4` what it says and hears over NFSv4, `probe` mounts the share meanwhile, as a new client would.
 
+mod nfs4;
 mod probe;
 mod report;
 mod script;
@@ -19,6 +20,7 @@ use steadfast_client::procedure;
 use crate::drive::{self, Control, DEPTH_MAX, Pace, Plan, Transport};
 use crate::error::BenchError;
 use crate::setup::Target;
+use crate::version::NfsVersion;
 pub use probe::Mounts;
 pub use report::{Point, Report};
 use script::Walking;
@@ -46,7 +48,7 @@ pub enum Pattern {
     /// GETATTR of the directory again, LOOKUP, GETATTR.
     #[default]
     Redundant,
-    /// As a newer client: READDIRPLUS, and for each name ACCESS of the directory and GETATTR.
+    /// As a newer client: READDIRPLUS (over NFSv4 a READDIR of all attributes), and for each name ACCESS of the directory and GETATTR.
     Plus,
 }
 
@@ -69,6 +71,8 @@ pub struct Walk {
     pub target: Target,
     /// The share.
     pub path: String,
+    /// Over which version of NFS all is done.
+    pub nfs: NfsVersion,
     /// Numbers of virtual clients, one after the other.
     pub clients: Vec<usize>,
     /// How many of them share a connection, as programs on one host do; a number of clients that
@@ -102,6 +106,7 @@ impl Walk {
         Self {
             target,
             path: path.to_owned(),
+            nfs: NfsVersion::V3,
             clients: vec![4, 44, 208],
             clients_of_connection: 1,
             threads: 1,
@@ -158,7 +163,7 @@ pub fn run(walk: &Walk, control: &Control) -> Result<Report, BenchError> {
 }
 
 fn points(walk: &Walk, tree: &Arc<Tree>, control: &Control) -> Result<Report, BenchError> {
-    let mut report = Report::new(tree.shape.inodes(), tree.was_there);
+    let mut report = Report::new(walk.nfs, tree.shape.inodes(), tree.was_there);
     for clients in &walk.clients {
         if control.is_interrupted() {
             break;
@@ -179,11 +184,7 @@ fn points(walk: &Walk, tree: &Arc<Tree>, control: &Control) -> Result<Report, Be
             title: format!("walk, {clients} clients"),
         };
         let scripts = (0..plan.threads)
-            .map(|thread| {
-                let connections = plan.clients_of(thread);
-                let clients = connections.start * plan.depth..connections.end * plan.depth;
-                Walking::new(walk, tree, clients)
-            })
+            .map(|thread| Walking::new(walk, tree, &plan.clients_of(thread)))
             .collect();
         let probe = probe::Probe::start(walk);
         let outcome = drive::run(&plan, scripts, control);

@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::Walk;
+use crate::drive::Transport;
+use crate::preparing::Preparer;
 use crate::setup::Target;
+use crate::version::NfsVersion;
 
 /// Mounts that were tried while a load ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Mounts {
-    /// That succeeded: connect, MNT, connect, FSINFO, GETATTR.
+    /// That succeeded: connect, MNT, connect, FSINFO, GETATTR; over NFSv4 connect, `EXCHANGE_ID`,
+    /// `CREATE_SESSION`, `RECLAIM_COMPLETE`, the LOOKUPs of the path, GETATTR.
     pub succeeded: u64,
     /// That failed.
     pub failed: u64,
@@ -32,7 +36,8 @@ pub(super) struct Probe {
 impl Probe {
     pub(super) fn start(walk: &Walk) -> Self {
         let is_stopping = Arc::new(AtomicBool::new(false));
-        let (target, path, every) = (walk.target.clone(), walk.path.clone(), walk.mount_every);
+        let (target, nfs) = (walk.target.clone(), walk.nfs);
+        let (path, every) = (walk.path.clone(), walk.mount_every);
         let stopping = Arc::clone(&is_stopping);
         let thread = (!every.is_zero()).then(|| {
             std::thread::spawn(move || {
@@ -45,7 +50,7 @@ impl Probe {
                     }
                     next = Instant::now() + every;
                     let started = Instant::now();
-                    let has_succeeded = mount(&target, &path);
+                    let has_succeeded = mount(&target, nfs, &path);
                     let took_ms = started.elapsed().as_secs_f64() * 1e3;
                     mounts.max_ms = mounts.max_ms.max(took_ms);
                     if has_succeeded {
@@ -69,7 +74,13 @@ impl Probe {
     }
 }
 
-fn mount(target: &Target, path: &str) -> bool {
+fn mount(target: &Target, nfs: NfsVersion, path: &str) -> bool {
+    if nfs.is_4() {
+        let mounted = Preparer::mount(target, nfs, path);
+        return mounted.is_ok_and(|(mut client, share)| {
+            client.limits(&share, Transport::Tcp).is_ok() && client.end().is_ok()
+        });
+    }
     let Ok((mut client, root)) = target.mount(path) else { return false };
     client.fsinfo(&root).is_ok() && client.getattr(&root).is_ok()
 }

@@ -11,10 +11,13 @@ use crate::drive::{KindReport, Latency, Outcome};
 use crate::error::BenchError;
 use crate::server_cost::Costs;
 use crate::text::or_dash;
+use crate::version::NfsVersion;
 
 /// Results for all numbers of clients.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// Over which version of NFS.
+    pub nfs: &'static str,
     /// Inodes of the tree, its root apart.
     pub inodes: usize,
     /// The tree was there from an earlier run.
@@ -88,13 +91,13 @@ impl Point {
 }
 
 impl Report {
-    pub(super) fn new(inodes: usize, tree_was_there: bool) -> Self {
-        Self { inodes, tree_was_there, points: Vec::new() }
+    pub(super) fn new(nfs: NfsVersion, inodes: usize, tree_was_there: bool) -> Self {
+        Self { nfs: nfs.name(), inodes, tree_was_there, points: Vec::new() }
     }
 
     /// Tables for people.
     pub fn table(&self) -> String {
-        let mut text = format!("a tree of {} inodes\n", self.inodes);
+        let mut text = format!("a tree of {} inodes, NFSv{}\n", self.inodes, self.nfs);
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,

@@ -2,6 +2,7 @@
 //! new client does.
 
 use std::collections::VecDeque;
+use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,16 +11,17 @@ use steadfast_wire::nfs3::{Access3Ok, Fattr3, FileType3, Lookup3Ok, Readlink3Ok}
 use steadfast_xdr::{Decode, Reader};
 
 use super::tree::{Named, Place, Tree, link_target, named};
-use super::{KINDS, Pattern, Walk};
+use super::{KINDS, Pattern, Walk, nfs4};
 use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
+use crate::nfs4::judging::Complaint as Complaint4;
 use crate::records::Outbox;
 use crate::replies::{self, Complaint, at_end, listing};
-use crate::setup::CallWriter;
+use crate::wire::Wire;
 
 /// What a client does next; in this order for a directory, and for each name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     DirectoryGetattr,
     DirectoryAccess,
     List,
@@ -33,7 +35,7 @@ enum Step {
 }
 
 impl Step {
-    fn procedure(self, pattern: Pattern) -> Procedure {
+    pub(super) fn procedure(self, pattern: Pattern) -> Procedure {
         match self {
             Self::DirectoryGetattr | Self::NameDirectoryGetattr | Self::NameGetattr => {
                 procedure::GETATTR
@@ -49,25 +51,26 @@ impl Step {
 
 /// A name that was listed.
 #[derive(Debug)]
-struct Found {
-    name: Box<[u8]>,
-    named: Named,
-    fileid: u64,
+pub(super) struct Found {
+    pub(super) name: Box<[u8]>,
+    pub(super) named: Named,
+    /// Of NFSv4: if the server told it.
+    pub(super) fileid: Option<u64>,
     /// Known after LOOKUP or READDIRPLUS.
-    handle: Option<FileHandle>,
+    pub(super) handle: Option<FileHandle>,
 }
 
 /// A directory that is being walked.
 #[derive(Debug)]
-struct Frame {
+pub(super) struct Frame {
     place: Place,
-    handle: FileHandle,
+    pub(super) handle: FileHandle,
     /// Listed, and not yet looked at; the first is being looked at.
-    names: VecDeque<Found>,
+    pub(super) names: VecDeque<Found>,
     /// To be walked after the names.
     directories: Vec<(Place, FileHandle)>,
-    cookie: u64,
-    verifier: [u8; 8],
+    pub(super) cookie: u64,
+    pub(super) verifier: [u8; 8],
     is_end: bool,
     listed: usize,
 }
@@ -85,13 +88,44 @@ impl Frame {
             listed: 0,
         }
     }
+
+    /// Takes note of a name that was listed.
+    pub(super) fn note(&mut self, found: Found) {
+        self.listed += 1;
+        self.names.push_back(found);
+    }
+
+    /// The same of the end of one listing, which began behind this cookie.
+    pub(super) fn note_end(
+        &mut self,
+        tree: &Tree,
+        (before, verifier): (u64, [u8; 8]),
+        is_end: bool,
+    ) -> Result<(), String> {
+        (self.verifier, self.is_end) = (verifier, is_end);
+        if !is_end && self.cookie == before {
+            return Err("a listing that does not go on".to_owned());
+        }
+        let (listed, made) = (self.listed, tree.shape.names_of(self.place));
+        if is_end && listed != made {
+            return Err(format!("a listing of {listed} names where {made} were made"));
+        }
+        Ok(())
+    }
+}
+
+impl Found {
+    /// Whether this is the number of another object.
+    pub(super) fn is_other(&self, fileid: u64) -> bool {
+        self.fileid.is_some_and(|listed| listed != fileid)
+    }
 }
 
 #[derive(Debug)]
-struct Client {
+pub(super) struct Client {
     number: usize,
-    stack: Vec<Frame>,
-    step: Step,
+    pub(super) stack: Vec<Frame>,
+    pub(super) step: Step,
     /// Names looked at in this walk.
     seen: usize,
     walks: u64,
@@ -102,7 +136,8 @@ pub(crate) struct Walking {
     tree: Arc<Tree>,
     pattern: Pattern,
     listing_bytes: u32,
-    writer: CallWriter,
+    wire: Wire,
+
     /// By lane: each client has one call in flight, clients that share a connection one each.
     clients: Vec<Client>,
     /// Inodes looked at, of all walks.
@@ -110,7 +145,9 @@ pub(crate) struct Walking {
 }
 
 impl Walking {
-    pub(super) fn new(walk: &Walk, tree: &Arc<Tree>, clients: Range<usize>) -> Self {
+    /// For the clients of these connections.
+    pub(super) fn new(walk: &Walk, tree: &Arc<Tree>, connections: &Range<usize>) -> Self {
+        let depth = walk.clients_of_connection;
         let client = |number| Client {
             number,
             stack: vec![Frame::new(Place::Root, tree.root.clone())],
@@ -122,8 +159,8 @@ impl Walking {
             tree: Arc::clone(tree),
             pattern: walk.pattern,
             listing_bytes: walk.listing_bytes,
-            writer: CallWriter::new(&walk.target.identity),
-            clients: clients.map(client).collect(),
+            wire: Wire::new(&walk.target, walk.nfs, connections, depth, walk.listing_bytes),
+            clients: (connections.start * depth..connections.end * depth).map(client).collect(),
             inodes: 0,
         }
     }
@@ -135,7 +172,7 @@ impl Walking {
 }
 
 /// A mistake in this program.
-fn lost() -> BenchError {
+pub(super) fn lost() -> BenchError {
     BenchError::Usage("a virtual client has lost its way".to_owned())
 }
 
@@ -205,33 +242,22 @@ impl Client {
                     if let Some(attributes) = entry.name_attributes {
                         takes_type(named, attributes.file_type)?;
                     }
-                    frame.listed += 1;
-                    frame.names.push_back(Found {
+                    frame.note(Found {
                         name: entry.name.into(),
                         named,
-                        fileid: entry.fileid,
+                        fileid: Some(entry.fileid),
                         handle: entry.name_handle.map(|handle| FileHandle(handle.0.to_vec())),
                     });
                     Ok(())
                 })?;
-                (frame.verifier, frame.is_end) = (verifier, is_end);
-                if !is_end && frame.cookie == before {
-                    return Err("a listing that does not go on".into());
-                }
-                if is_end && frame.listed != tree.shape.names_of(frame.place) {
-                    return Err(Complaint::Promise(format!(
-                        "a listing of {} names where {} were made",
-                        frame.listed,
-                        tree.shape.names_of(frame.place)
-                    )));
-                }
+                frame.note_end(tree, (before, verifier), is_end).map_err(Complaint::Promise)?;
             }
             Step::Lookup => {
                 let Lookup3Ok { object, obj_attributes, .. } = Decode::decode(r)?;
                 if let Some(found) = frame.names.front_mut() {
                     if let Some(attributes) = obj_attributes {
                         takes_type(found.named, attributes.file_type)?;
-                        if attributes.fileid != found.fileid {
+                        if found.is_other(attributes.fileid) {
                             return Err("LOOKUP found another file than was listed".into());
                         }
                     }
@@ -242,7 +268,7 @@ impl Client {
                 let attributes = Fattr3::decode(r)?;
                 if let Some(found) = frame.names.front() {
                     takes_type(found.named, attributes.file_type)?;
-                    if attributes.fileid != found.fileid {
+                    if found.is_other(attributes.fileid) {
                         return Err("GETATTR tells of another file than was listed".into());
                     }
                 }
@@ -321,6 +347,20 @@ impl Client {
 }
 
 impl Script for Walking {
+    fn connected(&mut self, client: usize, stream: &TcpStream) -> Result<(), BenchError> {
+        match &mut self.wire {
+            Wire::V3(_) => Ok(()),
+            Wire::V4(sessions) => sessions.connect(client, stream, |_| Ok(Vec::new())),
+        }
+    }
+
+    fn finished(&mut self, client: usize, stream: &TcpStream) -> Result<(), BenchError> {
+        match &mut self.wire {
+            Wire::V3(_) => Ok(()),
+            Wire::V4(sessions) => sessions.end(client, stream, Vec::new()),
+        }
+    }
+
     fn call(
         &mut self,
         lane: usize,
@@ -329,21 +369,40 @@ impl Script for Walking {
     ) -> Result<Option<usize>, BenchError> {
         let client = self.clients.get(lane).ok_or_else(lost)?;
         let procedure = client.step.procedure(self.pattern);
-        let arguments = client.arguments(self.pattern, self.listing_bytes)?;
-        self.writer.append(out, xid, procedure, &arguments, &[]);
+        match &self.wire {
+            Wire::V3(writer) => {
+                let arguments = client.arguments(self.pattern, self.listing_bytes)?;
+                writer.append(out, xid, procedure, &arguments, &[]);
+            }
+            Wire::V4(sessions) => sessions.append(lane, xid, out, |start| {
+                nfs4::request(client, start, self.pattern, self.listing_bytes)
+            })?,
+        }
         Ok(KINDS.iter().position(|(_, kind)| *kind == procedure.number))
     }
 
     fn reply(&mut self, lane: usize, message: &[u8]) -> Result<Verdict, BenchError> {
         let client = self.clients.get_mut(lane).ok_or_else(lost)?;
         let name = client.step.procedure(self.pattern).name;
-        let mut r = replies::results(name, message)?;
-        if !replies::succeeded(name, &mut r)? {
-            return Ok(Verdict::TryLater);
+        match &mut self.wire {
+            Wire::V3(_) => {
+                let mut r = replies::results(name, message)?;
+                if !replies::succeeded(name, &mut r)? {
+                    return Ok(Verdict::TryLater);
+                }
+                client
+                    .judge(&self.tree, self.pattern, &mut r)
+                    .map_err(|complaint| complaint.about(name))?;
+            }
+            Wire::V4(sessions) => {
+                let judged = sessions.begin_reply(lane, name, message)?.and_then(|mut reply| {
+                    nfs4::judge(client, &self.tree, self.pattern, &mut reply)
+                });
+                if Complaint4::is_later(judged, name)? {
+                    return Ok(Verdict::TryLater);
+                }
+            }
         }
-        client
-            .judge(&self.tree, self.pattern, &mut r)
-            .map_err(|complaint| complaint.about(name))?;
         self.inodes += u64::from(client.advance(&self.tree, self.pattern));
         Ok(Verdict::Good)
     }

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use steadfast_client::{FileHandle, NfsStat3, RpcConnection, Settings, arguments, procedure};
+use steadfast_client::FileHandle;
 
 use super::Walk;
 use crate::drive::Control;
 use crate::error::BenchError;
-use crate::setup::{self, Call};
+use crate::preparing::{self, Making, Preparer, What};
 
 /// Directories of a directory of the first level.
 const LEAVES_OF_TOP: usize = 64;
@@ -109,52 +109,52 @@ impl Tree {
     /// Finds the tree, or makes it.
     pub(crate) fn prepare(walk: &Walk, control: &Control) -> Result<Self, BenchError> {
         let shape = Shape::of(walk.inodes, walk.names_of_directory);
-        let (mut client, share) = walk.target.mount(&walk.path)?;
+        let (mut client, share) = Preparer::mount(&walk.target, walk.nfs, &walk.path)?;
         let name = format!("steadfast-walk-{}-{}", shape.inodes(), shape.names_of_leaf);
         let name = name.into_bytes();
-        let found =
-            |client: &mut steadfast_client::Nfs3Client, name: &[u8]| match setup::patiently(|| {
-                client.lookup(&share, name)
-            }) {
-                Ok(found) => Ok(Some(found.handle)),
-                Err(error) if error.status() == Some(NfsStat3::NoEnt) => Ok(None),
-                Err(error) => Err(BenchError::client("looking for the tree")(error)),
-            };
-        let root = found(&mut client, &name)?;
-        if let (Some(root), Some(_)) = (root.clone(), found(&mut client, &complete(&name))?) {
+        let root = client.find(&share, &name)?;
+        if let (Some(root), Some(_)) = (root.clone(), client.find(&share, &complete(&name))?) {
+            client.end()?;
             return Ok(Self { shape, root, share, name, was_there: true });
         }
         if root.is_some() {
             control.show("walk: removing a tree that was not finished");
-            setup::remove_tree(&walk.target, &share, &name)?;
+            client.remove_tree(&share, &name)?;
         }
-        let root = setup::directory(&mut client, &share, &name)?;
+        let root = client.directory(&share, &name)?;
         let tree = Self { shape, root, share, name, was_there: false };
-        tree.make(walk, control)?;
+        tree.make(walk, control, &mut client)?;
+        client.end()?;
         control.clear();
         Ok(tree)
     }
 
-    fn make(&self, walk: &Walk, control: &Control) -> Result<(), BenchError> {
-        let mut connection = walk.target.connect()?;
+    fn make(
+        &self,
+        walk: &Walk,
+        control: &Control,
+        client: &mut Preparer,
+    ) -> Result<(), BenchError> {
         let shape = &self.shape;
-        let calls: Vec<Call> = (0..shape.tops)
-            .map(|top| setup::mkdir(&self.root, format!("t{top:04}").as_bytes()))
-            .collect();
-        let tops = setup::make(&mut connection, &walk.target, control, calls.into_iter())?;
-        let calls: Vec<Call> = tops
+        let directory = |parent, name: String| {
+            let (name, what) = (name.into_bytes(), What::Directory);
+            Making { parent, name, what }
+        };
+        let tops: Vec<Making<'_>> =
+            (0..shape.tops).map(|top| directory(&self.root, format!("t{top:04}"))).collect();
+        let tops = client.make(control, &tops)?;
+        let leaves: Vec<Making<'_>> = tops
             .iter()
             .enumerate()
             .flat_map(|(number, top)| {
-                let mkdir = move |leaf: usize| setup::mkdir(top, format!("d{leaf:06}").as_bytes());
-                shape.leaves_of(number).map(mkdir)
+                shape.leaves_of(number).map(move |leaf| directory(top, format!("d{leaf:06}")))
             })
             .collect();
-        let leaves = setup::make(&mut connection, &walk.target, control, calls.into_iter())?;
+        let leaves = client.make(control, &leaves)?;
         let made = AtomicUsize::new(0);
-        setup::in_parallel(&walk.target, &leaves, |connection, first, own| {
+        preparing::in_parallel(&walk.target, walk.nfs, &leaves, |client, first, own| {
             for (index, leaf) in own.iter().enumerate() {
-                self.make_names(walk, control, connection, leaf, first + index)?;
+                client.make(control, &self.names(leaf, first + index))?;
                 let made = made.fetch_add(1, Ordering::Relaxed) + 1;
                 if made.is_multiple_of(TELL_EVERY) {
                     let of = leaves.len();
@@ -164,42 +164,30 @@ impl Tree {
             Ok(Vec::<()>::new())
         })?;
         // Only a tree that is whole is found again.
-        let last = std::iter::once(setup::create(&self.share, &complete(&self.name)));
-        setup::make(&mut connection, &walk.target, control, last)?;
-        Ok(())
+        let (name, what) = (complete(&self.name), What::File);
+        client.make(control, &[Making { parent: &self.share, name, what }]).map(drop)
     }
 
-    fn make_names(
-        &self,
-        walk: &Walk,
-        control: &Control,
-        connection: &mut RpcConnection,
-        leaf: &FileHandle,
-        number: usize,
-    ) -> Result<(), BenchError> {
-        let calls = (0..self.shape.names_of(Place::Leaf(number))).map(|name| {
-            if name % LINK_EVERY == LINK_EVERY - 1 {
-                let name = format!("s{name:04}").into_bytes();
-                let set = Settings::mode(0o777);
-                let arguments = arguments::symlink(leaf, &name, &link_target(&name), &set);
-                (procedure::SYMLINK, arguments)
+    /// The names of a directory that has files.
+    fn names<'a>(&self, parent: &'a FileHandle, number: usize) -> Vec<Making<'a>> {
+        let name = |number: usize| {
+            if number % LINK_EVERY == LINK_EVERY - 1 {
+                let name = format!("s{number:04}").into_bytes();
+                let what = What::Link(link_target(&name));
+                Making { parent, name, what }
             } else {
-                setup::create(leaf, format!("f{name:04}").as_bytes())
+                Making { parent, name: format!("f{number:04}").into_bytes(), what: What::File }
             }
-        });
-        let identity = &walk.target.identity;
-        setup::pipeline(connection, identity, control, calls, &[], |_, _| Ok(()))
+        };
+        (0..self.shape.names_of(Place::Leaf(number))).map(name).collect()
     }
 
     /// Removes the tree.
     pub(crate) fn remove(&self, walk: &Walk) -> Result<(), BenchError> {
-        let mut connection = walk.target.connect()?;
-        let name = complete(&self.name);
-        let marker = std::iter::once((procedure::REMOVE, arguments::place(&self.share, &name)));
-        let (identity, control) = (&walk.target.identity, Control::default());
-        let gone = [NfsStat3::NoEnt];
-        setup::pipeline(&mut connection, identity, &control, marker, &gone, |_, _| Ok(()))?;
-        setup::remove_tree(&walk.target, &self.share, &self.name)
+        let mut client = Preparer::connect(&walk.target, walk.nfs)?;
+        client.remove(&self.share, &complete(&self.name))?;
+        client.remove_tree(&self.share, &self.name)?;
+        client.end()
     }
 }
 

@@ -38,6 +38,9 @@ const TOLD: Bitmap4 = Bitmap4::of(&[
     Attribute4::MountedOnFileId,
 ]);
 
+/// What is told of file systems.
+const SPACE: Bitmap4 = Bitmap4::of(&[Attribute4::SpaceFree]);
+
 /// All clients; a client's session has the client's number.
 #[derive(Default)]
 pub struct Clients {
@@ -51,6 +54,10 @@ pub struct Clients {
     pub minor_versions: std::collections::BTreeSet<u32>,
     /// Requests with SEQUENCE.
     pub compounds: u64,
+    /// Operations that were executed, by name.
+    pub operations: BTreeMap<String, u64>,
+    /// READs and WRITEs by the anonymous stateid.
+    pub anonymous: u64,
     last_id: u64,
 }
 
@@ -92,12 +99,18 @@ struct Run<'s> {
 pub fn answer(state: &mut State, clients: &mut Clients, r: &mut Reader<'_>, out: &mut Vec<u8>) {
     let head = CompoundHead4::decode(r).unwrap();
     clients.minor_versions.insert(head.minorversion);
+    if state.fault == Fault::OneMinorVersion && head.minorversion != 1 {
+        let status = NfsStat4::MinorVersMismatch;
+        CompoundReplyHead4 { status, tag: head.tag, operations: 0 }.encode(&mut Writer::new(out));
+        return;
+    }
     let mut run = Run { state, clients, client: 0, current: 0, saved: 0, denied: None };
     let (mut results, mut status, mut operations) = (Vec::new(), NfsStat4::Ok, 0);
     while operations < head.operations && status == NfsStat4::Ok {
         let op = Op4::decode(r).unwrap();
         let mut body = Vec::new();
         let outcome = run.execute(op, r, &mut Writer::new(&mut body));
+        *run.clients.operations.entry(format!("{op:?}")).or_default() += 1;
         operations += 1;
         status = outcome.err().unwrap_or(NfsStat4::Ok);
         let mut w = Writer::new(&mut results);
@@ -168,8 +181,11 @@ impl Run<'_> {
                 let object = args::<PutFh4Args<'_>>(r)?.object;
                 let number = object.strip_prefix(b"v4-").ok_or(NfsStat4::BadHandle)?;
                 self.current = u64::from_be_bytes(number.try_into().unwrap());
+                if !self.state.objects.contains_key(&self.current) {
+                    return Err(NfsStat4::Stale);
+                }
                 // Every other time, the slot having moved.
-                if self.is_refused(1) { Err(NfsStat4::Delay) } else { Ok(()) }
+                if self.is_refused(1) { Err(self.later()) } else { Ok(()) }
             }
             Op4::GetFh => {
                 w.opaque(&handle(self.current));
@@ -184,7 +200,12 @@ impl Run<'_> {
                 Ok(())
             }
             Op4::Access => {
-                let access = args::<Access4Args>(r)?.access;
+                let denied = match self.state.fault {
+                    Fault::DeniesLookup => 0x2,
+                    Fault::DeniesRead => 0x1,
+                    _ => 0,
+                };
+                let access = args::<Access4Args>(r)?.access & !denied;
                 Access4Result { supported: access, access }.encode(w);
                 Ok(())
             }
@@ -223,9 +244,17 @@ impl Run<'_> {
 
     /// Whether this request is one that is refused for now: by SEQUENCE (0), or by what follows it (1).
     fn is_refused(&self, by: u64) -> bool {
-        let Fault::RefusesEvery(every) = self.state.fault else { return false };
+        let (Fault::RefusesEvery(every) | Fault::GraceEvery(every)) = self.state.fault else {
+            return false;
+        };
         let count = self.clients.compounds;
         count.is_multiple_of(every) && count / every % 2 == by
+    }
+
+    /// How it is refused.
+    fn later(&self) -> NfsStat4 {
+        let is_grace = matches!(self.state.fault, Fault::GraceEvery(_));
+        if is_grace { NfsStat4::Grace } else { NfsStat4::Delay }
     }
 
     fn client(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> Answer {
@@ -282,7 +311,7 @@ impl Run<'_> {
     fn sequence(&mut self, asked: Sequence4Args, w: &mut Writer<'_>) -> Answer {
         self.clients.compounds += 1;
         if self.is_refused(0) {
-            return Err(NfsStat4::Delay);
+            return Err(self.later());
         }
         let slots = self.slots(&asked.sessionid)?;
         let highest = slots.len() as u32 - 1;
@@ -310,14 +339,21 @@ impl Run<'_> {
         };
         let found = *names.get(name).ok_or(NfsStat4::NoEnt)?;
         let last = names.last_key_value().map_or(found, |(_, number)| *number);
-        self.current = if self.state.fault == Fault::WrongHandle { last } else { found };
+        let is_directory = matches!(self.state.objects[&found].kind, Kind::Directory(_));
+        let is_wrong = match self.state.fault {
+            Fault::WrongHandle => true,
+            Fault::LaterWrongHandle => !is_directory,
+            _ => false,
+        };
+        self.current = if is_wrong { last } else { found };
         Ok(())
     }
 
     fn attributes(&self, number: u64, wanted: &Bitmap4, lie: u64, w: &mut Writer<'_>) {
-        let told = wanted.and(&TOLD);
+        let lacks = if self.state.fault == Fault::TellsNoSpace { SPACE } else { Bitmap4::EMPTY };
+        let told = wanted.and(&TOLD).without(&lacks);
         let (kind, size) = match &self.state.objects[&number].kind {
-            Kind::File(data) => (1, data.len()),
+            Kind::File(data) => (1, data.len() + usize::from(self.state.fault == Fault::OtherSize)),
             Kind::Directory(names) => (2, names.len()),
             Kind::Symlink(target) => (5, target.len()),
             Kind::Fifo => (7, 0),
@@ -376,14 +412,24 @@ impl Run<'_> {
         if is_own && stateid.seqid == 1 { Ok(number) } else { Err(NfsStat4::BadStateId) }
     }
 
+    /// READ and WRITE need an open of the client's, or say that they have none.
+    fn may_transfer(&mut self, stateid: &StateId4) -> Answer {
+        if *stateid == (StateId4 { seqid: 0, other: [0; 12] }) {
+            self.clients.anonymous += 1;
+            return Ok(());
+        }
+        self.own(stateid).map(drop)
+    }
+
     fn read(&mut self, asked: &Read4Args, w: &mut Writer<'_>) -> Answer {
-        self.own(&asked.stateid)?;
+        self.may_transfer(&asked.stateid)?;
         let offset = if self.state.fault == Fault::OtherPlace { 0 } else { asked.offset };
         let Kind::File(data) = &self.state.objects[&self.current].kind else {
             return Err(NfsStat4::Inval);
         };
         let start = (offset as usize).min(data.len());
-        let end = (start + asked.count as usize).min(data.len());
+        let lack = if self.state.fault == Fault::ShortReads { 4 } else { 0 };
+        let end = (start + asked.count as usize).min(data.len()).saturating_sub(lack).max(start);
         let (eof, data) = (end == data.len(), self.damaged(&data[start..end]));
         Read4Result { eof, data: &data }.encode(w);
         Ok(())
@@ -450,7 +496,7 @@ impl Run<'_> {
             }
             Op4::Write => {
                 let asked: Write4Args<'_> = args(r)?;
-                self.own(&asked.stateid)?;
+                self.may_transfer(&asked.stateid)?;
                 let Write4Args { offset, data, stable, .. } = asked;
                 let (committed, verifier) =
                     self.state.write(current, offset, data, stable).map_err(of_3)?;
@@ -522,9 +568,11 @@ impl Run<'_> {
             return Err(NfsStat4::NotDir);
         };
         let missing = usize::from(self.state.fault == Fault::MissingEntry);
-        let all = names.len() - missing;
-        let (mut bytes, mut told) = (Vec::new(), 0);
-        for (name, number) in names.iter().take(all) {
+        let all = names.len().saturating_sub(missing);
+        let mut bytes = Vec::new();
+        // Cookies are an entry's place and 3.
+        let mut told = (asked.cookie as usize).saturating_sub(2);
+        for (name, number) in names.iter().take(all).skip(told) {
             let mut entry = Vec::new();
             let mut w = Writer::new(&mut entry);
             w.bool(true);

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use steadfast_client::NfsStat3;
-use steadfast_wire::rpc::CallHeader;
-use steadfast_xdr::{Decode, Reader, Writer};
+use steadfast_wire::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Fault {
     None,
     /// READ and READLINK return a damaged byte near the end.
     DamagedData,
+    /// READ of NFSv4 returns a word less, if it is asked for more.
+    ShortReads,
     /// WRITE keeps nothing.
     LostWrites,
     /// The verifier changes after each so many WRITEs.
@@ -36,6 +38,18 @@ pub enum Fault {
     StaleNames,
     /// LOOKUP finds another file.
     WrongHandle,
+    /// The same of what is no directory.
+    LaterWrongHandle,
+    /// GETATTR of NFSv4 tells another size of files.
+    OtherSize,
+    /// GETATTR of NFSv4 tells nothing of the file system.
+    TellsNoSpace,
+    /// NFSv4 is not spoken.
+    OnlyNfs3,
+    /// ACCESS gives no right to read.
+    DeniesRead,
+    /// ACCESS gives no right to look up.
+    DeniesLookup,
     /// Each listing lacks its last entry.
     MissingEntry,
     /// What is made has a handle and no name.
@@ -48,6 +62,8 @@ pub enum Fault {
     LosesEvery(u64),
     /// Every so-manieth call is refused for now, once.
     RefusesEvery(u64),
+    /// The same, as in a grace period.
+    GraceEvery(u64),
     /// Every call takes this long, one call at a time.
     SlowMs(u64),
     /// Every other connection is closed as soon as it is made.
@@ -56,6 +72,8 @@ pub enum Fault {
     OtherSlot,
     /// LOCK gives what others have locked.
     IgnoresLocks,
+    /// Every minor version but 1 is refused.
+    OneMinorVersion,
     /// GETATTR tells of another object.
     OtherAttributes,
     /// MNT of the share of this number is refused.
@@ -227,6 +245,11 @@ impl Service {
         let mut r = Reader::new(message);
         let header = CallHeader::decode(&mut r).unwrap();
         if header.vers == 4 && header.prog == 100_003 {
+            if self.fault == Fault::OnlyNfs3 {
+                let stat = AcceptStat::ProgMismatch { low: 3, high: 3 };
+                ReplyHeader::accepted(header.xid, stat).encode(&mut Writer::new(reply));
+                return;
+            }
             steadfast_rpc::accepted_success(&mut Writer::new(reply), header.xid);
             if header.proc_ == 1 {
                 let mut state = self.state.lock().unwrap();

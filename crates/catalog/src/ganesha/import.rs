@@ -322,16 +322,16 @@ impl Import {
                 self.refuse(error);
             }
         }
-        if let Err(error) = self.check_ids(block, &export) {
+        if self.mistakes.len() == before
+            && let Err(error) =
+                self.check_ids(block, &export).and_then(|()| is_of_directory(block, &export))
+        {
             self.refuse(error);
         }
         let Some(path) = export.path.clone() else {
             self.is_lost = true;
             return self.refuse(mistake(block, "EXPORT has no Path".to_owned()));
         };
-        if let Err(error) = is_of_directory(block, &export) {
-            self.refuse(error);
-        }
         let clients = self.clients(block, &export);
         let paths = self.paths(&export, &path);
         // Of an export with a mistake nobody gets anything: without it others might get more.

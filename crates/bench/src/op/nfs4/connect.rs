@@ -2,18 +2,19 @@
 
 use std::net::TcpStream;
 
+use steadfast_client::FileHandle;
 use steadfast_client::nfs4::{
     ACCESS_BOTH, ACCESS_READ, ClientSettings, Nfs4Client, Opening4, Session4, Slot,
     WANT_NO_DELEGATION, patiently4,
 };
-use steadfast_client::{FileHandle, RpcConnection};
 use steadfast_wire::nfs4::StateId4;
 
 use super::Objects;
 use crate::error::BenchError;
+use crate::nfs4::blocking;
 use crate::op::tree::object_name;
 use crate::op::{Load, Operation};
-use crate::place4::connect_over;
+use crate::place4;
 use crate::setup::CALL_TIMEOUT;
 
 /// Operations of the longest request.
@@ -45,8 +46,8 @@ impl Connected {
             ..ClientSettings::default()
         };
         let identity = load.target.identity.clone();
-        blocking(stream, |connection| {
-            let mut client = connect_over(connection, &identity, &settings)?;
+        blocking(stream, |stream| {
+            let mut client = place4::connect_by(stream, &identity, &settings)?;
             check_channel(load, client.session())?;
             let keeps = match load.operation {
                 Operation::Read { .. } => 0..objects.all.len(),
@@ -107,7 +108,9 @@ impl Connected {
             self.session.slots.give_back(slot);
         }
         let identity = load.target.identity.clone();
-        blocking(stream, |connection| {
+        blocking(stream, |stream| {
+            let ending = BenchError::client("ending a session");
+            let connection = place4::connection(stream).map_err(ending)?;
             let mut client = Nfs4Client::with_session(connection, identity, self.session);
             for (file, stateid, range) in &left.locked {
                 patiently4(CALL_TIMEOUT, || client.unlock(file, *stateid, *range))
@@ -151,17 +154,4 @@ fn check_channel(load: &Load, session: &Session4) -> Result<(), BenchError> {
         )));
     }
     Ok(())
-}
-
-/// Does something over a socket that otherwise does not block.
-fn blocking<R>(
-    stream: &TcpStream,
-    work: impl FnOnce(RpcConnection) -> Result<R, BenchError>,
-) -> Result<R, BenchError> {
-    stream.set_nonblocking(false)?;
-    let connection = RpcConnection::over(stream.try_clone()?, CALL_TIMEOUT)
-        .map_err(BenchError::client("connecting over NFSv4"))?;
-    let outcome = work(connection);
-    stream.set_nonblocking(true)?;
-    outcome
 }

@@ -1,73 +1,17 @@
 //! What replies of NFSv4.1 must say.
 
-use steadfast_client::nfs4::{Attributes4, CompoundReply, Listing4, Slot};
-use steadfast_client::{ClientError, FileHandle};
-use steadfast_wire::nfs4::{FileType4, NfsStat4, Op4};
+use steadfast_client::nfs4::{Attributes4, CompoundReply};
+use steadfast_wire::nfs4::{FileType4, Op4};
 
 use super::objects::Object;
-use super::{Calls4, FILE_RIGHTS, Lane, listed_attributes};
+use super::{Calls4, Lane};
 use crate::drive::Verdict;
 use crate::error::BenchError;
+use crate::nfs4::judging::{self, Complaint, sequence};
 use crate::op::Operation;
 use crate::op::tree::{LISTED_NAMES, link_target};
 use crate::pattern;
 use crate::replies::{self, LongData, NEVER_WRITTEN};
-
-/// The right to read (`ACCESS4_READ`).
-const READ_RIGHT: u32 = 0x1;
-
-/// What is wrong with a reply.
-pub(super) enum Complaint {
-    /// It cannot be read, or an operation failed.
-    Client(ClientError),
-    Promise(String),
-}
-
-impl From<ClientError> for Complaint {
-    fn from(error: ClientError) -> Self {
-        Self::Client(error)
-    }
-}
-
-impl From<&str> for Complaint {
-    fn from(what: &str) -> Self {
-        Self::Promise(what.to_owned())
-    }
-}
-
-impl Complaint {
-    /// The complaint about this kind of call.
-    pub(super) fn about(self, operation: &str) -> BenchError {
-        match self {
-            Self::Client(ClientError::Operation(failure)) => {
-                BenchError::FailedCompound { operation: operation.to_owned(), failure }
-            }
-            Self::Client(error) => BenchError::broken(operation, error.to_string()),
-            Self::Promise(what) => BenchError::broken(operation, what),
-        }
-    }
-
-    /// Whether the server only says that the call is to be made again later.
-    pub(super) fn is_delay(&self) -> bool {
-        let later = [Some(NfsStat4::Delay), Some(NfsStat4::Grace)];
-        matches!(self, Self::Client(error) if later.contains(&error.status4()))
-    }
-}
-
-/// Reads SEQUENCE's result, which must be of this slot's request; the slot moves on.
-pub(super) fn sequence(
-    reply: &mut CompoundReply<'_>,
-    session: [u8; 16],
-    slot: &mut Slot,
-) -> Result<(), Complaint> {
-    let told = reply.sequence()?;
-    let own = (session, slot.number(), slot.sequence());
-    if (told.sessionid, told.slotid, told.sequenceid) != own {
-        return Err("SEQUENCE returned another session, slot or sequence id".into());
-    }
-    slot.advance();
-    Ok(())
-}
 
 /// Attributes must be those of the object that was made.
 fn is_of(attributes: &Attributes4, object: &Object, what: &str) -> Result<(), Complaint> {
@@ -79,35 +23,6 @@ fn is_of(attributes: &Attributes4, object: &Object, what: &str) -> Result<(), Co
         return Err(Complaint::Promise(format!("{what} told of another object")));
     }
     Ok(())
-}
-
-/// A listing must have the names that were made.
-fn lists(operation: Operation, listing: &Listing4) -> Result<(), Complaint> {
-    let wanted = listed_attributes(operation);
-    let seen = listing.entries.len();
-    for entry in &listing.entries {
-        let attributes = &entry.attributes;
-        let is_own = entry.name == b"." || entry.name == b"..";
-        let is_unusable = entry.cookie < 3 || attributes.handle.as_ref().is_some_and(is_empty);
-        if is_own || is_unusable || !attributes.told().without(&wanted).is_empty() {
-            return Err("an entry that contradicts itself".into());
-        }
-        if attributes.rdattr_error.is_some_and(|status| status != NfsStat4::Ok) {
-            return Err("an entry without its attributes".into());
-        }
-        let is_plus = matches!(operation, Operation::Readdirplus { .. });
-        if is_plus && (attributes.handle.is_none() || attributes.fileid.is_none()) {
-            return Err("an entry without handle or number".into());
-        }
-    }
-    if listing.eof && seen != LISTED_NAMES || seen == 0 || seen > LISTED_NAMES {
-        return Err("a listing with other names than were made".into());
-    }
-    Ok(())
-}
-
-fn is_empty(handle: &FileHandle) -> bool {
-    handle.as_bytes().is_empty()
 }
 
 impl Calls4 {
@@ -142,21 +57,10 @@ impl Calls4 {
         reply.done(Op4::PutFh)?;
         match operation {
             Operation::Lookup => {
-                reply.done(Op4::Lookup)?;
-                if reply.handle()? != object.handle {
-                    return Err("LOOKUP returned another handle than before".into());
-                }
-                is_of(&reply.attributes()?, object, "LOOKUP")?;
+                let (_, attributes) = judging::found(&mut reply, Some(&object.handle))?;
+                is_of(&attributes, object, "LOOKUP")?;
             }
-            Operation::Access => {
-                let rights = reply.access()?;
-                if rights.supported & !FILE_RIGHTS != 0 || rights.access & !rights.supported != 0 {
-                    return Err("ACCESS told rights that nobody asked for".into());
-                }
-                if rights.access & READ_RIGHT == 0 {
-                    return Err("ACCESS denies the owner to read".into());
-                }
-            }
+            Operation::Access => judging::access_granted(&mut reply)?,
             Operation::Readlink => {
                 if reply.link()? != link_target(lane.choice) {
                     return Err("READLINK returned another target than was made".into());
@@ -173,7 +77,7 @@ impl Calls4 {
                 self.promises.sampled_data += 1;
             }
             Operation::Readdir { .. } | Operation::Readdirplus { .. } => {
-                lists(operation, &reply.listing()?)?;
+                judging::lists(&mut reply, operation.is_plus(), LISTED_NAMES)?;
             }
             Operation::Fsstat | Operation::Fsinfo | Operation::Pathconf => {
                 if reply.attributes()?.told().is_empty() {

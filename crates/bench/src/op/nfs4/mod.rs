@@ -1,7 +1,6 @@
 //! Over NFSv4: a session a connection, a slot a call in flight.
 //!
-//! The tree is made over NFSv3. `objects` finds it again over NFSv4, since a handle of one
-//! version means nothing to the other; `connect` makes the sessions. [`Calls4`] makes calls that only read, and `judge`
+//! `objects` looks at the tree that was made, by its names; `connect` makes the sessions. [`Calls4`] makes calls that only read, and `judge`
 //! reads their replies; `changing` makes those that change, open or lock something.
 
 mod changing;
@@ -15,13 +14,14 @@ use std::sync::Arc;
 
 use steadfast_client::CallTemplate;
 use steadfast_client::nfs4::{COMPOUND, Compound, LINUX_ATTRIBUTES, NULL4, Slot};
-use steadfast_wire::nfs4::{Attribute4, Bitmap4, Op4, ReadDir4Args, Sequence4Args, StateId4};
+use steadfast_wire::nfs4::{Op4, Sequence4Args, StateId4};
 
 use super::script::Promises;
 use super::tree::object_name;
 use super::{Load, Operation};
 use crate::drive::{Script, Verdict};
 use crate::error::BenchError;
+use crate::nfs4::{FILE_RIGHTS, LIMITS, NAMES, SPACE, requests};
 use crate::random::Random;
 use crate::records::Outbox;
 use crate::replies::LongData;
@@ -29,27 +29,6 @@ pub(super) use changing::Changes4;
 use connect::{Connected, Left};
 pub(super) use objects::Objects;
 
-/// Rights that Linux asks for of a file: reading, changing, extending, executing.
-const FILE_RIGHTS: u32 = 0x2d;
-/// What READDIR asks for when it does not ask for everything.
-const NAMES_ONLY: Bitmap4 = Bitmap4::of(&[Attribute4::RdattrError, Attribute4::MountedOnFileId]);
-/// What Linux asks for in the places of FSSTAT, FSINFO and PATHCONF.
-const SPACE: Bitmap4 = Bitmap4::of(&[
-    Attribute4::FilesAvail,
-    Attribute4::FilesFree,
-    Attribute4::FilesTotal,
-    Attribute4::SpaceAvail,
-    Attribute4::SpaceFree,
-    Attribute4::SpaceTotal,
-]);
-const LIMITS: Bitmap4 = Bitmap4::of(&[
-    Attribute4::LeaseTime,
-    Attribute4::MaxFileSize,
-    Attribute4::MaxRead,
-    Attribute4::MaxWrite,
-    Attribute4::TimeDelta,
-]);
-const NAMES: Bitmap4 = Bitmap4::of(&[Attribute4::MaxLink, Attribute4::MaxName]);
 /// Bytes of a stateid's seqid and other.
 const STATEID_BYTES: usize = 16;
 
@@ -104,8 +83,7 @@ fn templates(load: &Load, objects: &Objects) -> Vec<Template> {
         let compound = Compound::new().of_minor_version(load.nfs.minor()).sequence(&sequence);
         let (compound, stateid_after) = match load.operation {
             Operation::Lookup => {
-                let compound = compound.put(&objects.directory).lookup(&object_name(index));
-                (compound.handle().attributes(LINUX_ATTRIBUTES), 0)
+                (requests::lookup(compound, &objects.directory, &object_name(index)), 0)
             }
             Operation::Access => (compound.put(&object.handle).access(FILE_RIGHTS), 0),
             Operation::Readlink => (compound.put(&object.handle).plain(Op4::ReadLink), 0),
@@ -115,14 +93,8 @@ fn templates(load: &Load, objects: &Objects) -> Vec<Template> {
                 (compound.read(StateId4 { seqid: 0, other: [0; 12] }, 0, size), after)
             }
             Operation::Readdir { size } | Operation::Readdirplus { size } => {
-                let arguments = ReadDir4Args {
-                    cookie: 0,
-                    cookieverf: [0; 8],
-                    dircount: size,
-                    maxcount: size,
-                    attr_request: listed_attributes(load.operation),
-                };
-                (compound.put(&object.handle).op(Op4::ReadDir, &arguments), 0)
+                let is_plus = load.operation.is_plus();
+                (requests::list(compound, &object.handle, (0, [0; 8]), size, is_plus), 0)
             }
             Operation::Fsstat => (compound.put(&object.handle).attributes(SPACE), 0),
             Operation::Fsinfo => (compound.put(&object.handle).attributes(LIMITS), 0),
@@ -134,16 +106,6 @@ fn templates(load: &Load, objects: &Objects) -> Vec<Template> {
         Template { call, sequence_at: start + sequence_after, stateid_at: start + stateid_after }
     };
     objects.all.iter().enumerate().map(template).collect()
-}
-
-/// What READDIR asks for of each entry: as Linux does, with and without the attributes.
-fn listed_attributes(operation: Operation) -> Bitmap4 {
-    match operation {
-        Operation::Readdirplus { .. } => {
-            NAMES_ONLY.or(&LINUX_ATTRIBUTES).or(&Bitmap4::of(&[Attribute4::FileHandle]))
-        }
-        _ => NAMES_ONLY,
-    }
 }
 
 impl Calls4 {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use steadfast_client::FileHandle;
 use steadfast_client::nfs4::{ClientSettings, LINUX_ATTRIBUTES, patiently4};
-use steadfast_wire::nfs4::{Attribute4, Bitmap4};
+use steadfast_wire::nfs4::Bitmap4;
 
 use crate::error::BenchError;
 use crate::op::tree::{Place, Tree, object_name, own_name};
@@ -39,7 +39,7 @@ impl Objects {
         Self { directory: FileHandle(Vec::new()), all: Vec::new(), own: Vec::new(), file_bytes: 0 }
     }
 
-    /// Walks to the tree from the root of what the server shows.
+    /// Finds the tree by LOOKUP, and what is told of its objects.
     pub(in crate::op) fn find(load: &Load, place: &Place, tree: &Tree) -> Result<Self, BenchError> {
         let walking = || BenchError::client("finding the tree over NFSv4");
         let minor_version = load.nfs.minor();
@@ -47,24 +47,6 @@ impl Objects {
         let mut client = place4::connect(&load.target, &settings)?;
         let share = patiently4(CALL_TIMEOUT, || client.lookup_path(load.path.as_bytes()))
             .map_err(walking())?;
-        let bytes = load.operation.payload_bytes();
-        if bytes > 0 {
-            let wanted = Bitmap4::of(&[Attribute4::MaxRead, Attribute4::MaxWrite]);
-            let limits =
-                patiently4(CALL_TIMEOUT, || client.attributes(&share, wanted)).map_err(walking())?;
-            let (limit, what) = match load.operation {
-                Operation::Read { .. } => (limits.read_bytes_max, "reads"),
-                _ => (limits.write_bytes_max, "writes"),
-            };
-            // A server that tells 0 tells nothing.
-            if let Some(most @ 1..) = limit
-                && u64::from(bytes) > most
-            {
-                return Err(BenchError::Usage(format!(
-                    "the server {what} at most {most} bytes a call over NFSv4"
-                )));
-            }
-        }
         let (directory, _) =
             patiently4(CALL_TIMEOUT, || client.lookup(&share, place.name(), Bitmap4::EMPTY))
                 .map_err(walking())?;

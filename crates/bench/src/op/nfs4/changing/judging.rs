@@ -1,16 +1,15 @@
 //! What replies must say.
 
-use steadfast_client::nfs4::{Attributes4, CompoundReply};
+use steadfast_client::StableHow;
+use steadfast_client::nfs4::CompoundReply;
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, FileType4, Op4};
 
-use super::super::judge::{Complaint, sequence};
-use super::{Changes4, Lane};
+use super::Changes4;
 use crate::error::BenchError;
+use crate::nfs4::judging::{self, Complaint, PERMISSIONS, sequence};
 use crate::op::Operation;
 use crate::op::check::MODES;
-use crate::op::script::Promises;
 use crate::replies;
-use steadfast_client::{FileHandle, StableHow};
 
 /// A reply that cannot be understood is an error; one that is wrong, or says "later", a complaint.
 type Judged = Result<Result<(), Complaint>, BenchError>;
@@ -44,14 +43,14 @@ impl Changes4 {
                     Operation::OpenClose => self.objects.all.get(choice).map(|one| &one.handle),
                     _ => None,
                 };
-                opened(&mut reply, own, expected)?;
+                own.open = Some(judging::opened(&mut reply, expected)?);
             }
             Operation::Setattr => {
                 if reply.set_attributes()? != Bitmap4::of(&[Attribute4::Mode]) {
                     return Err("SETATTR set other attributes than it was told to".into());
                 }
                 let mode = MODES.get((turn.turns % 2) as usize).copied();
-                if reply.attributes()?.mode.map(|mode| mode & 0o7777) != mode {
+                if reply.attributes()?.mode.map(|mode| mode & PERMISSIONS) != mode {
                     return Err("GETATTR behind SETATTR told another mode".into());
                 }
                 if let Some(has_set) = self.has_set.get_mut(choice) {
@@ -66,7 +65,9 @@ impl Changes4 {
             }
             Operation::Write { size, .. } | Operation::WriteCommit { size } => {
                 let stable = self.load.operation.stability().unwrap_or(StableHow::Unstable);
-                written(&mut reply, own, &mut self.promises, size, stable)?;
+                let written = judging::written(&mut reply, size, stable)?;
+                own.verifier = written.verifier;
+                self.promises.note_written(written.committed, written.verifier);
             }
             Operation::LockUnlock => {
                 let op = if turn.is_second { Op4::LockU } else { Op4::Lock };
@@ -80,80 +81,17 @@ impl Changes4 {
     }
 }
 
-/// A file that was opened.
-fn opened(
-    reply: &mut CompoundReply<'_>,
-    own: &mut Lane,
-    expected: Option<&FileHandle>,
-) -> Result<(), Complaint> {
-    let stateid = reply.open()?.stateid;
-    let handle = reply.handle()?;
-    if handle.as_bytes().is_empty() || expected.is_some_and(|expected| *expected != handle) {
-        return Err("OPEN returned another handle than LOOKUP".into());
-    }
-    own.open = Some((handle, stateid));
-    reply.access()?;
-    is_a(&reply.attributes()?, FileType4::Regular)
-}
-
-/// Data that was written.
-fn written(
-    reply: &mut CompoundReply<'_>,
-    own: &mut Lane,
-    promises: &mut Promises,
-    size: u32,
-    stable: StableHow,
-) -> Result<(), Complaint> {
-    let written = reply.write()?;
-    if written.count != size {
-        return Err("WRITE wrote less than it was given".into());
-    }
-    if (written.committed as u32) < stable as u32 {
-        return Err("WRITE is less stable than was asked for".into());
-    }
-    own.verifier = written.verifier;
-    promises.note_written(written.committed, written.verifier);
-    reply.attributes()?;
-    Ok(())
-}
-
 /// A name that was made, removed or changed.
 fn named(operation: Operation, reply: &mut CompoundReply<'_>) -> Result<(), Complaint> {
-    let file_type = match operation {
-        Operation::Mkdir => FileType4::Directory,
-        Operation::Symlink => FileType4::Symlink,
-        Operation::Mknod => FileType4::Fifo,
+    match operation {
+        Operation::Mkdir => judging::made(reply, FileType4::Directory).map(drop),
+        Operation::Symlink => judging::made(reply, FileType4::Symlink).map(drop),
+        Operation::Mknod => judging::made(reply, FileType4::Fifo).map(drop),
         Operation::Remove | Operation::Rmdir => {
             reply.change(Op4::Remove)?;
-            return Ok(());
+            Ok(())
         }
-        Operation::Rename => {
-            reply.done(Op4::SaveFh)?;
-            reply.done(Op4::PutFh)?;
-            reply.rename()?;
-            return Ok(());
-        }
-        _ => {
-            reply.done(Op4::SaveFh)?;
-            reply.done(Op4::PutFh)?;
-            reply.change(Op4::Link)?;
-            reply.done(Op4::RestoreFh)?;
-            if reply.attributes()?.links.is_some_and(|links| links < 2) {
-                return Err("LINK, and yet the file has one link".into());
-            }
-            return Ok(());
-        }
-    };
-    reply.create()?;
-    if reply.handle()?.as_bytes().is_empty() {
-        return Err("a new object without a handle".into());
+        Operation::Rename => judging::renamed(reply),
+        _ => judging::linked(reply),
     }
-    is_a(&reply.attributes()?, file_type)
-}
-
-fn is_a(attributes: &Attributes4, file_type: FileType4) -> Result<(), Complaint> {
-    if attributes.file_type.is_some_and(|told| told != file_type) {
-        return Err("an object of another type than was asked for".into());
-    }
-    Ok(())
 }

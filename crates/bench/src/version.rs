@@ -2,9 +2,6 @@
 
 use std::str::FromStr;
 
-use super::Operation;
-use crate::error::BenchError;
-
 /// A version of NFS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NfsVersion {
@@ -40,18 +37,6 @@ impl NfsVersion {
             Self::V4_2 => 2,
         }
     }
-
-    /// Makes sure that a kind of call can be made over it.
-    ///
-    /// # Errors
-    /// When it cannot.
-    pub fn check(self, operation: Operation) -> Result<(), BenchError> {
-        if self.is_4() || !operation.is_of_4_alone() {
-            return Ok(());
-        }
-        let name = operation.name();
-        Err(BenchError::Usage(format!("NFSv3 has no {name}: measure it with --nfs 4.1")))
-    }
 }
 
 impl std::fmt::Display for NfsVersion {
@@ -75,12 +60,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_they_are_printed_and_know_their_calls() {
+    fn versions_are_read_as_they_are_printed() {
         for version in [NfsVersion::V3, NfsVersion::V4_1, NfsVersion::V4_2] {
             assert_eq!(version.to_string().parse(), Ok(version));
-            version.check("write".parse().unwrap()).unwrap();
-            let opens = version.check("open+close".parse().unwrap());
-            assert_eq!(opens.is_ok(), version.is_4());
         }
         assert!("4".parse::<NfsVersion>().is_err());
     }
