@@ -44,7 +44,7 @@ pub(crate) struct Limits {
 
 /// A client of either version.
 pub(crate) enum Preparer {
-    V3(Nfs3Client, Target),
+    V3(Box<Nfs3Client>, Target),
     V4(Box<Preparer4>),
 }
 
@@ -55,7 +55,7 @@ impl Preparer {
             return Ok(Self::V4(Box::new(Preparer4::connect(target, nfs)?)));
         }
         let client = Nfs3Client::new(target.connect()?, target.identity.clone());
-        Ok(Self::V3(client, target.clone()))
+        Ok(Self::V3(Box::new(client), target.clone()))
     }
 
     /// The same, and a share's root: by MOUNT, or where the server shows it to clients of NFSv4.
@@ -70,7 +70,7 @@ impl Preparer {
             return Ok((Self::V4(Box::new(client)), share));
         }
         let (client, share) = target.mount(path)?;
-        Ok((Self::V3(client, target.clone()), share))
+        Ok((Self::V3(Box::new(client), target.clone()), share))
     }
 
     /// What the server says about sizes to those who come this way.

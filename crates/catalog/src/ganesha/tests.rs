@@ -152,9 +152,9 @@ fn an_export_is_a_share_under_each_path_that_clients_mount_it_by() {
     assert_eq!(paths(&only_3), std::slice::from_ref(&by_3));
     assert!(paths(&export("Access_Type = RW; Protocols = 9p;")).is_empty());
     let core = "NFS_CORE_PARAM { mount_path_pseudo = on; NFS_Port = 2049; }\n";
-    assert_eq!(paths(&(core.to_owned() + &both)), [by_4.clone()]);
+    assert_eq!(paths(&(core.to_owned() + &both)), std::slice::from_ref(&by_4));
     let root = export("Access_Type = RW; Pseudo = /;");
-    assert_eq!(paths(&root), [by_3.clone()]);
+    assert_eq!(paths(&root), std::slice::from_ref(&by_3));
     assert!(warned(&root).contains("Pseudo = \"/\" is not taken over"));
     let only_root = export("Access_Type = RW; Pseudo = /; Protocols = 4;");
     assert_eq!(paths(&only_root), [by_3]);
