@@ -23,15 +23,19 @@ pub(super) fn names_and_data(
     for (file, offset) in scripts.iter().flat_map(|script| script.written().take(share)) {
         let Some(handle) = set.files.get(file) else { continue };
         let read = client.read(handle, offset, load.transfer_bytes)?;
-        if !pattern::matches_sampled(file + WRITTEN, offset, &read) {
+        let is_whole = read.len() == load.transfer_bytes as usize;
+        if !is_whole || !pattern::matches_sampled(file + WRITTEN, offset, &read) {
             let what = "what was written is not what is read back";
             return Err(BenchError::broken("write", what));
         }
         looked_at += 1;
     }
     for script in scripts {
-        for (directory, name, is_present) in script.names().step_by(7).take(share) {
-            if client.find(directory, &name)?.is_some() != is_present {
+        // Of all of them, since those that were removed come last.
+        let names: Vec<_> = script.names().collect();
+        let step = (names.len() / share).max(1);
+        for (directory, name, is_present) in names.iter().step_by(step).take(share) {
+            if client.find(directory, name)?.is_some() != *is_present {
                 let what = "a name that was made is missing, or a removed one there";
                 return Err(BenchError::broken("lookup", what));
             }

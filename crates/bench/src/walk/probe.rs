@@ -49,9 +49,8 @@ impl Probe {
                         continue;
                     }
                     next = Instant::now() + every;
-                    let started = Instant::now();
-                    let has_succeeded = mount(&target, nfs, &path);
-                    let took_ms = started.elapsed().as_secs_f64() * 1e3;
+                    let (has_succeeded, took) = mount(&target, nfs, &path);
+                    let took_ms = took.as_secs_f64() * 1e3;
                     mounts.max_ms = mounts.max_ms.max(took_ms);
                     if has_succeeded {
                         mounts.succeeded += 1;
@@ -74,13 +73,19 @@ impl Probe {
     }
 }
 
-fn mount(target: &Target, nfs: NfsVersion, path: &str) -> bool {
+/// Mounts once: whether that succeeded, and how long it took, without what ends a client of NFSv4.
+fn mount(target: &Target, nfs: NfsVersion, path: &str) -> (bool, Duration) {
+    let started = Instant::now();
     if nfs.is_4() {
-        let mounted = Preparer::mount(target, nfs, path);
-        return mounted.is_ok_and(|(mut client, share)| {
-            client.limits(&share, Transport::Tcp).is_ok() && client.end().is_ok()
-        });
+        let Ok((mut client, share)) = Preparer::mount(target, nfs, path) else {
+            return (false, started.elapsed());
+        };
+        let has_succeeded = client.limits(&share, Transport::Tcp).is_ok();
+        let took = started.elapsed();
+        return (client.end().is_ok() && has_succeeded, took);
     }
-    let Ok((mut client, root)) = target.mount(path) else { return false };
-    client.fsinfo(&root).is_ok() && client.getattr(&root).is_ok()
+    let has_succeeded = target.mount(path).is_ok_and(|(mut client, root)| {
+        client.fsinfo(&root).is_ok() && client.getattr(&root).is_ok()
+    });
+    (has_succeeded, started.elapsed())
 }

@@ -18,6 +18,7 @@ use crate::nfs4::sessions::Open;
 use crate::nfs4::{CONSISTENCY, FILE_RIGHTS, LIMITS, NAMES, SPACE};
 use crate::nhfsstone::{WRITTEN, is_plausible};
 use crate::pattern;
+use crate::place4::is_later;
 use crate::replies::{NEVER_WRITTEN, OTHER_COUNT};
 
 /// The mode that SETATTR gives.
@@ -121,9 +122,12 @@ impl Mixed {
         let Some(state) = self.lanes.get_mut(lane) else { return Ok(()) };
         if state.number == CLOSE {
             reply.attributes()?;
-            // From here on there is nothing to be closed, whatever CLOSE says.
-            state.open = None;
-            reply.stateid(Op4::Close)?;
+            let closed = reply.stateid(Op4::Close);
+            // Unless it is to come again, nothing is to be closed from here on, whatever CLOSE says.
+            if !closed.as_ref().is_err_and(is_later) {
+                state.open = None;
+            }
+            closed?;
             return Ok(reply.end()?);
         }
         let (choice, offset) = (state.choice, state.offset);
