@@ -267,7 +267,9 @@ mod tests {
                 let own: std::collections::HashSet<usize> =
                     (0..kept).map(|index| kept_file(client, clients, files, index)).collect();
                 assert_eq!(own.len(), kept);
-                own.into_iter().for_each(|file| opens[file] += 1);
+                for file in own {
+                    opens[file] += 1;
+                }
             }
             assert!(opens.iter().all(|count| *count >= 2), "{clients} {files}");
         }
