@@ -127,12 +127,6 @@ impl Object {
         latest_before(&self.foreign_of_any, ctime)
     }
 
-    /// Whether something else's change of data that gave it this ctime came before the next record after a change
-    /// of the log: then it has no record that a crash has taken, since records are in the order of the changes.
-    pub(super) fn is_foreign_before_a_record(&self, ctime: Time, after: u64) -> bool {
-        self.foreign.iter().any(|(at, lsn)| *lsn == after && ctime <= *at)
-    }
-
     /// Notes what an object was before a change of its data, attributes or names.
     fn note_before(&mut self, before: &Before) {
         if let Some(was) = before.ownership

@@ -2,8 +2,7 @@
 //!
 //! What a change leaves on the disk tells whose it was: its ctime and mtime are in a record, or it is one
 //! of which the log does not know. The latter was made by a local process, for certain if a time mark
-//! follows its ctime, if a later record of the file tells that it found the change there, or if it came after the
-//! machine was started: then it is newer than the operations
+//! follows its ctime, or if it came after the machine was started: then it is newer than the operations
 //! before it, which are not written over it. What they would have made of the file is kept beside it.
 //! Otherwise it may be an operation that was under way at the crash, or part of a long one that is not in the
 //! log, or a change of attributes alone, which leaves the mtime as it was: then the file becomes what was acknowledged, and what was found is kept
@@ -81,9 +80,7 @@ impl Replay {
             return None;
         }
         let is_old = self.history.moment.is_some_and(|mark| ctime < mark);
-        let is_followed = known.is_foreign_before_a_record(ctime, up_to);
-        let is_local =
-            (is_after_start || is_old || is_followed) && !known.may_be_of_unlogged(ctime);
+        let is_local = (is_after_start || is_old) && !known.may_be_of_unlogged(ctime);
         Some((is_local, up_to))
     }
 

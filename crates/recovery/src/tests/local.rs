@@ -307,56 +307,6 @@ fn what_was_written_with_the_old_mtime_is_kept_where_a_record_came_after_it() {
     }
 }
 
-/// A client changes a file after a local process has, and the crash leaves what the local process had flushed: the
-/// record of the client's change tells what it found, so that no time mark is needed.
-#[test]
-fn a_local_change_that_a_record_has_found_stays_without_a_mark() {
-    for (is_followed, is_unlogged, has_more) in
-        [(true, false, false), (true, false, true), (true, true, false), (false, false, false)]
-    {
-        for (sets_ctimes, cuts) in [(false, &[][..]), (true, &[]), (false, &[0, 1, 2, 3, 4])] {
-            let mut shared = Shared::new();
-            shared.disk.sets_ctimes = sets_ctimes;
-            shared.write(0, b'a');
-            let was = before(&shared.disk.attr(&key(FILE)).unwrap());
-            shared.change_locally(0, b'l');
-            let flushed = shared.disk.nodes.clone();
-            if has_more {
-                // The crash leaves the first of two.
-                shared.change_locally(2, b'm');
-            }
-            if is_unlogged {
-                // It was the server's own, and has taken long.
-                shared.disk.clock += 1;
-                shared.disk.touch(&key(FILE), true);
-                let Attr { ctime, mtime, .. } = shared.disk.attr(&key(FILE)).unwrap();
-                let mut change = Change::new(Action::Touched { object: key(FILE), ctime, mtime });
-                change.before = Some(was);
-                shared.records.push(record(&change));
-            }
-            if is_followed {
-                shared.write(6, b'b');
-            }
-            shared.disk.nodes = flushed;
-            let report = shared.replay(None, cuts);
-            let what = format!("{is_followed} {is_unlogged} {has_more} {sets_ctimes} {cuts:?}");
-            let found = data_of(&shared.disk, &key(FILE));
-            let kept = kept(&shared.disk);
-            let kinds: Vec<_> = report.conflicts.iter().map(|conflict| conflict.kind).collect();
-            if is_followed && !is_unlogged {
-                assert_eq!(found, b"lla...bbb...", "{what}");
-                assert_eq!(kinds, [ConflictKind::AcknowledgedKept], "{what}");
-                assert_eq!(kept[0].1, b"aaa...bbb...", "{what}");
-            } else {
-                let expected = if is_followed { b"aaa...bbb..." } else { b"aaa........." };
-                assert_eq!(found, expected, "{what}");
-                assert_eq!(kinds, [ConflictKind::FoundKept], "{what}");
-                assert_eq!(kept[0].1, b"lla.........", "{what}");
-            }
-        }
-    }
-}
-
 /// Where a flush of one file brings a new directory without its names (btrfs), only the ctime of one that is
 /// not new tells which of its names are there.
 #[test]
