@@ -1,9 +1,9 @@
 //! A million damaged calls against the real server:
-//! `cargo xtask storm [--calls N] [--seed N] [--directory DIR]`.
+//! `cargo xtask storm [--calls N] [--seed N] [--directory DIR] [--program FILE]`.
 //!
-//! The server is the release build, on a directory in memory (damaged calls that mean something
-//! are executed, and a million of them should not wait for a disk). It must answer to the end,
-//! keep its memory bounded, and then still serve.
+//! The server is the release build, or the program that is named, on a directory in memory: damaged calls
+//! that mean something are executed, and a million of them should not wait for a disk. It must answer to the
+//! end, keep its memory bounded, and then still serve.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -25,11 +25,13 @@ struct Options {
     calls: u64,
     seed: u64,
     directory: PathBuf,
+    program: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let mut options = Self { calls: 1_000_000, seed: 1, directory: "/dev/shm".into() };
+        let directory = "/dev/shm".into();
+        let mut options = Self { calls: 1_000_000, seed: 1, directory, program: None };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -37,7 +39,10 @@ impl Options {
                 "--calls" => options.calls = value()?.parse().context("--calls")?,
                 "--seed" => options.seed = value()?.parse().context("--seed")?,
                 "--directory" => options.directory = value()?.into(),
-                _ => bail!("unknown option {word:?}; there are --calls, --seed, --directory"),
+                "--program" => options.program = Some(std::path::absolute(value()?)?),
+                _ => bail!(
+                    "unknown option {word:?}; there are --calls, --seed, --directory, --program"
+                ),
             }
         }
         Ok(options)
@@ -47,12 +52,15 @@ impl Options {
 /// Runs the command with the arguments that follow its name.
 pub fn run(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments)?;
-    workspace::build_release(servers::STEADFAST)?;
+    if options.program.is_none() {
+        workspace::build_release(servers::STEADFAST)?;
+    }
     let scratch = tempfile::tempdir_in(&options.directory)?;
     let share = scratch.path().join("share");
     std::fs::create_dir(&share)?;
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    let own = Own { state: Some(scratch.path().join("state")), ..Own::default() };
+    let state = Some(scratch.path().join("state"));
+    let own = Own { program: options.program.clone(), state, ..Own::default() };
     let setup = Setup { port, own, ..Setup::usual(&Cpus::divide(false)?) };
     let mut server = servers::start(Peer::Steadfast, &share, &setup)?;
     let storm = Storm {
