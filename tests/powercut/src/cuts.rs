@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use crate::check::{Broken, Check, Findings, Violation, replay};
 use crate::crash::Survival;
 use crate::histories::require_reported;
-use crate::nfs4::{self, View};
 use crate::random::Random;
 use crate::recording::{Began, Moment, Places, Recording, Shape, record};
+use crate::regain::{self, View};
 use crate::report::Tally;
 use crate::server::{Setup, address};
 use crate::storage::Mounted;
@@ -154,7 +154,7 @@ fn serve(
         let (server, share, deeds) = (address(), setup.share.as_path(), &recording.deeds);
         let operations = &recording.operations;
         let view = View { server, share, operations, state, deeds, holdings };
-        nfs4::reclaim(view, &mut findings)?;
+        regain::reclaim(view, &mut findings)?;
         tally.spent("reclaim", &mut clock);
         Ok(findings)
     })();

@@ -8,11 +8,11 @@ use steadfast_client::nfs4::{CompoundReply, Nfs4Client, NfsStat4, Settings4, pat
 use steadfast_client::{ClientError, FileHandle, RpcConnection};
 use steadfast_wire::nfs4::{OpenClaim4, OpenHow4};
 
-use super::deeds::{LifeNumber, Modes, Right};
 use super::inquiry::{Holding, Inquiry, STRANGER, View, lock, open};
-use super::session::{PATIENCE, results};
-use super::steps::{lock_type, opening, owner};
 use crate::check::{Broken, Findings, Held};
+use crate::nfs4::deeds::{LifeNumber, Modes, Right};
+use crate::nfs4::session::{PATIENCE, results};
+use crate::nfs4::steps::{lock_type, opening, owner};
 use crate::operation::{Action, How, Number, Place};
 use crate::state::Kind;
 

@@ -9,10 +9,10 @@ use steadfast_client::nfs4::{Nfs4Client, NfsStat4, Opened4, StateId4, patiently4
 use steadfast_client::{ClientError, FileHandle};
 use steadfast_wire::nfs4::{Lock4Args, LockType4, OpenClaim4, OpenHow4};
 
-use super::deeds::{Deeds, Holdings, LifeNumber, Modes, OpenFile, Right};
-use super::session::{self, PATIENCE};
-use super::steps::{WRITES, locker, opening, range_of};
 use crate::check::{Broken, Findings, Violation};
+use crate::nfs4::deeds::{Deeds, Holdings, LifeNumber, Modes, OpenFile, Right};
+use crate::nfs4::session::{self, PATIENCE};
+use crate::nfs4::steps::{WRITES, locker, opening, range_of};
 use crate::operation::Number;
 use crate::state::State;
 use crate::workload::Operation;

@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use steadfast_client::NfsStat3;
 use steadfast_client::nfs4::{NfsStat4, patiently4};
 
-use super::holder::{Holder, Waiting};
 use super::inquiry::{Inquiry, View};
-use super::session::PATIENCE;
 use crate::check::{Broken, Findings, Violation};
+use crate::nfs4::holder::{Holder, Waiting};
+use crate::nfs4::session::PATIENCE;
 use crate::random::Random;
 use crate::workload::Load;
 
