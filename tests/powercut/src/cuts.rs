@@ -153,7 +153,8 @@ fn serve(
         let (state, holdings) = (&moment.state, &moment.holdings);
         let (server, share, deeds) = (address(), setup.share.as_path(), &recording.deeds);
         let operations = &recording.operations;
-        let view = View { server, share, operations, state, deeds, holdings };
+        let under_way = &moment.under_way;
+        let view = View { server, share, operations, state, deeds, holdings, under_way };
         regain::reclaim(view, &mut findings)?;
         tally.spent("reclaim", &mut clock);
         Ok(findings)

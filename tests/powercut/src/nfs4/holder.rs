@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use steadfast_client::nfs4::{NfsStat4, Settings4, patiently4};
+use steadfast_client::nfs4::{NfsStat4, Settings4, StateId4, patiently4};
 use steadfast_client::{FileHandle, NfsStat3};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, Create4Args, CreateType4, Op4};
 
@@ -299,6 +299,17 @@ impl Holder {
         if let Some(slot) = self.files.get_mut(place) {
             *slot = None;
         }
+    }
+
+    /// The stateids of its opens, and of the locks that it has, each with the file.
+    pub(crate) fn stateids(&self) -> Vec<(Number, StateId4)> {
+        let open = |file: &File| file.open.clone().map(|open| (file.object, open));
+        let opens = self.files.iter().flatten().filter_map(open);
+        let stateids = opens.flat_map(|(object, open)| {
+            let locks = open.lock.filter(|_| !open.locked.is_empty());
+            [Some(open.stateid), locks].into_iter().flatten().map(move |it| (object, it))
+        });
+        stateids.collect()
     }
 
     /// Unlocks and closes everything.
