@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use crate::check::{Broken, Check, Findings, Violation, replay};
 use crate::crash::Survival;
 use crate::histories::require_reported;
-use crate::nfs4::{self, View};
 use crate::random::Random;
 use crate::recording::{Began, Moment, Places, Recording, Shape, record};
+use crate::regain::{self, View};
 use crate::report::Tally;
 use crate::server::{Setup, address};
 use crate::storage::Mounted;
@@ -153,8 +153,9 @@ fn serve(
         let (state, holdings) = (&moment.state, &moment.holdings);
         let (server, share, deeds) = (address(), setup.share.as_path(), &recording.deeds);
         let operations = &recording.operations;
-        let view = View { server, share, operations, state, deeds, holdings };
-        nfs4::reclaim(view, &mut findings)?;
+        let under_way = &moment.under_way;
+        let view = View { server, share, operations, state, deeds, holdings, under_way };
+        regain::reclaim(view, &mut findings)?;
         tally.spent("reclaim", &mut clock);
         Ok(findings)
     })();

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::check::{Broken, Check, Findings, Violation};
-use crate::nfs4;
 use crate::operation::Number;
 use crate::random::Random;
 use crate::recording::{Places, Shape, make};
+use crate::regain;
 use crate::report::Tally;
 use crate::server::{Setup, address};
 use crate::storage::Mounted;
@@ -111,7 +111,7 @@ fn kill(
         let mut random = Random::of(seed, 1 << 35);
         let place = (address(), places.share());
         let place = (place.0, place.1.as_path());
-        let resumed = nfs4::resume(&load, place, setup.is_logged(), &mut random, &mut held);
+        let resumed = regain::resume(&load, place, setup.is_logged(), &mut random, &mut held);
         if let Err(error) = resumed {
             let text = format!("clients of NFSv4 cannot go on: {error:#}");
             held.violations.push(Violation::of(Broken::Reclaim, text));

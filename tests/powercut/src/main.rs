@@ -27,6 +27,7 @@ mod nfs4;
 mod operation;
 mod random;
 mod recording;
+mod regain;
 mod report;
 mod resend;
 mod selftest;

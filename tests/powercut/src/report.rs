@@ -127,6 +127,8 @@ impl Tally {
             "nfs4_lives": self.held.lives,
             "nfs4_opens": self.held.opens,
             "nfs4_locks": self.held.locks,
+            "nfs4_stateids": self.held.stateids,
+            "nfs4_without_grace": self.held.without_grace,
             "nfs4_exclusives": self.held.exclusives,
             "nfs4_refused": self.held.refused,
             "nfs4_requests_sent_again": self.held.resent,
@@ -195,11 +197,13 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
 /// What clients of NFSv4 had, and got back or had still.
 pub(crate) fn held(tallies: &[Tally]) -> String {
     let mut lines = vec![format!(
-        "{:<8} {:>7} {:>7} {:>7} {:>8} {:>10} {:>9} {:>6} {:>9}",
+        "{:<8} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>10} {:>9} {:>6} {:>9}",
         "NFSv4.1",
         "lives",
         "opens",
         "locks",
+        "stateids",
+        "no grace",
         "refused",
         "sent again",
         "in flight",
@@ -208,8 +212,15 @@ pub(crate) fn held(tallies: &[Tally]) -> String {
     )];
     for Tally { name, held, in_flight, false_answers, .. } in tallies {
         lines.push(format!(
-            "{name:<8} {:>7} {:>7} {:>7} {:>8} {:>10} {in_flight:>9} {false_answers:>6} {:>9}",
-            held.lives, held.opens, held.locks, held.refused, held.resent, held.grace_ms_max,
+            "{name:<8} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>10} {in_flight:>9} {false_answers:>6} {:>9}",
+            held.lives,
+            held.opens,
+            held.locks,
+            held.stateids,
+            held.without_grace,
+            held.refused,
+            held.resent,
+            held.grace_ms_max,
         ));
     }
     lines.join("\n")

@@ -151,6 +151,10 @@ pub(crate) struct Held {
     /// Opens and locks that they got back, or had still.
     pub(crate) opens: usize,
     pub(crate) locks: usize,
+    /// Stateids that were good in the sessions that went on after a kill.
+    pub(crate) stateids: usize,
+    /// Starts with nobody on record, that had no grace period.
+    pub(crate) without_grace: usize,
     /// Attempts of others that were refused.
     pub(crate) refused: usize,
     /// Requests that were sent again in their slots.
@@ -166,6 +170,8 @@ impl Held {
         self.lives += other.lives;
         self.opens += other.opens;
         self.locks += other.locks;
+        self.stateids += other.stateids;
+        self.without_grace += other.without_grace;
         self.refused += other.refused;
         self.resent += other.resent;
         self.exclusives += other.exclusives;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use steadfast_client::nfs4::{NfsStat4, Settings4, patiently4};
+use steadfast_client::nfs4::{NfsStat4, Settings4, StateId4, patiently4};
 use steadfast_client::{FileHandle, NfsStat3};
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, Create4Args, CreateType4, Op4};
 
@@ -32,24 +32,24 @@ const MODE: u32 = 0o755;
 
 /// A request that has no reply.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) place: usize,
-    pub(super) step: Step,
+pub(crate) struct Waiting {
+    pub(crate) place: usize,
+    pub(crate) step: Step,
     /// In the ledger.
-    pub(super) number: Option<Number>,
-    pub(super) deed: Option<DeedNumber>,
+    pub(crate) number: Option<Number>,
+    pub(crate) deed: Option<DeedNumber>,
 }
 
 /// One life of a client.
 #[derive(Debug)]
 pub(crate) struct Holder {
     client: usize,
-    pub(super) life: LifeNumber,
-    pub(super) session: Session,
+    pub(crate) life: LifeNumber,
+    pub(crate) session: Session,
     /// Its own.
     directory: (Number, FileHandle),
     files: [Option<File>; FILES],
-    pub(super) waiting: Vec<(Sent, Waiting)>,
+    pub(crate) waiting: Vec<(Sent, Waiting)>,
 }
 
 /// Has a client live until the load is over. Returns the one that was there then.
@@ -131,7 +131,7 @@ impl Holder {
     }
 
     /// Does something so many times, or until the load is over.
-    pub(super) fn take_turns(
+    pub(crate) fn take_turns(
         &mut self,
         load: &Load,
         turns: u64,
@@ -147,7 +147,7 @@ impl Holder {
     }
 
     /// Some requests at once, each for another file.
-    pub(super) fn turn(&mut self, load: &Load, random: &mut Random) -> Result<()> {
+    pub(crate) fn turn(&mut self, load: &Load, random: &mut Random) -> Result<()> {
         for _ in 0..=random.below(IN_FLIGHT) {
             let place = random.below(FILES as u64) as usize;
             if self.waiting.iter().any(|(_, waiting)| waiting.place == place) {
@@ -196,7 +196,7 @@ impl Holder {
     }
 
     /// Makes a request anew that was put off.
-    pub(super) fn try_again(&mut self, load: &Load, waiting: Waiting) -> Result<()> {
+    pub(crate) fn try_again(&mut self, load: &Load, waiting: Waiting) -> Result<()> {
         std::thread::sleep(LATER);
         self.send(waiting)?;
         self.end_steps(load)
@@ -228,7 +228,7 @@ impl Holder {
     }
 
     /// Something was answered.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &mut self,
         load: &Load,
         waiting: &Waiting,
@@ -295,10 +295,21 @@ impl Holder {
     }
 
     /// What was at a place is not known any more.
-    pub(super) fn forget(&mut self, place: usize) {
+    pub(crate) fn forget(&mut self, place: usize) {
         if let Some(slot) = self.files.get_mut(place) {
             *slot = None;
         }
+    }
+
+    /// The stateids of its opens, and of the locks that it has, each with the file.
+    pub(crate) fn stateids(&self) -> Vec<(Number, StateId4)> {
+        let open = |file: &File| file.open.clone().map(|open| (file.object, open));
+        let opens = self.files.iter().flatten().filter_map(open);
+        let stateids = opens.flat_map(|(object, open)| {
+            let locks = open.lock.filter(|_| !open.locked.is_empty());
+            [Some(open.stateid), locks].into_iter().flatten().map(move |it| (object, it))
+        });
+        stateids.collect()
     }
 
     /// Unlocks and closes everything.

@@ -6,19 +6,12 @@
 //! ledger as what others change, and compared likewise, by NFSv3. What it opens and locks is a list of its own
 //! ([`deeds`]), in the same order of events, from which follows who had what at any moment.
 //!
-//! After a power cut [`reclaim`] finds out who gets that back, and who does not; after a kill [`resume`] goes
-//! on with the sessions.
+//! What becomes of that when the server is gone is not asked here ([`crate::regain`]).
 
-mod deeds;
-mod holder;
-mod inquiry;
-mod reclaim;
-mod resume;
-mod session;
-mod steps;
+pub(crate) mod deeds;
+pub(crate) mod holder;
+pub(crate) mod session;
+pub(crate) mod steps;
 
 pub(crate) use deeds::{Deeds, Holdings};
 pub(crate) use holder::{Holder, hold};
-pub(crate) use inquiry::View;
-pub(crate) use reclaim::reclaim;
-pub(crate) use resume::resume;

@@ -1,17 +1,19 @@
 //! After a kill: sessions go on, requests of slots that are sent again are answered alike, nobody has to
 //! reclaim anything, and what is open and locked excludes others as before.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use steadfast_client::NfsStat3;
 use steadfast_client::nfs4::{NfsStat4, patiently4};
+use steadfast_wire::nfs4::{Op4, TestStateId4Args};
 
-use super::holder::{Holder, Waiting};
 use super::inquiry::{Inquiry, View};
-use super::session::PATIENCE;
 use crate::check::{Broken, Findings, Violation};
+use crate::nfs4::holder::{Holder, Waiting};
+use crate::nfs4::session::{self, PATIENCE};
 use crate::random::Random;
 use crate::workload::Load;
 
@@ -37,24 +39,26 @@ pub(crate) fn resume(
         go_on(holder, load, server, is_logged, findings)?;
         load.ledger().forget_verifier();
         holder.take_turns(load, TURNS, random)?;
+        still_has(holder, findings)?;
         findings.held.lives += 1;
     }
     load.stop();
-    let (operations, state, deeds) = {
+    let (operations, state, deeds, under_way) = {
         let ledger = load.ledger();
-        (ledger.operations.clone(), ledger.state.clone(), ledger.deeds.clone())
+        let under_way: BTreeSet<_> = ledger.under_way().into_iter().collect();
+        (ledger.operations.clone(), ledger.state.clone(), ledger.deeds.clone(), under_way)
     };
     let holdings = deeds.holdings();
     let (operations, state, deeds, holdings) = (&operations, &state, &deeds, &holdings);
-    let view = View { server, share, operations, state, deeds, holdings };
+    let under_way = &under_way;
+    let view = View { server, share, operations, state, deeds, holdings, under_way };
     let mut inquiry = Inquiry { view, findings };
-    for held in view.all() {
-        inquiry.findings.held.opens += 1;
-        inquiry.findings.held.locks += held.open.locked.len();
-    }
     let mut stranger = view.stranger()?;
     patiently4(PATIENCE, || stranger.complete_reclaim())?;
-    inquiry.excludes(&mut stranger)?;
+    // Kills are few: all that is held is tried, also of those who are silent and have no session here.
+    let (opens, locks) = inquiry.excludes(&mut stranger, usize::MAX)?;
+    inquiry.findings.held.opens += opens;
+    inquiry.findings.held.locks += locks;
     patiently4(PATIENCE, || stranger.lookup_path(share.as_os_str().as_encoded_bytes()))?;
     stranger.destroy()?;
     drop(holders);
@@ -66,6 +70,30 @@ pub(crate) fn resume(
         let life = deeds.life(life).context("a life")?;
         let client = view.client(&life.owner, *b"the last")?;
         client.destroy().context("the end of a client")?;
+    }
+    Ok(())
+}
+
+/// The stateids by which a client has files open and ranges locked are good in its session.
+fn still_has(holder: &mut Holder, findings: &mut Findings) -> Result<()> {
+    let (objects, stateids): (Vec<_>, Vec<_>) = holder.stateids().into_iter().unzip();
+    if stateids.is_empty() {
+        return Ok(());
+    }
+    let asked = TestStateId4Args { stateids };
+    let answered = holder.session.ask(|compound| compound.op(Op4::TestStateId, &asked))?;
+    let told = session::read(&answered.results, |reply| reply.test_stateid())?;
+    let codes = told.map(|told| told.status_codes).unwrap_or_default();
+    for (place, object) in objects.into_iter().enumerate() {
+        match codes.get(place) {
+            Some(NfsStat4::Ok) => findings.held.stateids += 1,
+            code => {
+                let text = format!("TEST_STATEID in the session that goes on: {code:?}");
+                let mut violation = Violation::of(Broken::Reclaim, text);
+                violation.object = Some(object);
+                findings.violations.push(violation);
+            }
+        }
     }
     Ok(())
 }

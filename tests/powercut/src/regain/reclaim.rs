@@ -4,20 +4,24 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use steadfast_client::nfs4::{CompoundReply, Nfs4Client, NfsStat4, Settings4, patiently4};
-use steadfast_client::{ClientError, FileHandle, RpcConnection};
+use steadfast_client::nfs4::{
+    ANONYMOUS, CompoundReply, Nfs4Client, NfsStat4, Settings4, patiently4,
+};
+use steadfast_client::{ClientError, FileHandle, RpcConnection, StableHow};
 use steadfast_wire::nfs4::{OpenClaim4, OpenHow4};
 
-use super::deeds::{LifeNumber, Modes, Right};
 use super::inquiry::{Holding, Inquiry, STRANGER, View, lock, open};
-use super::session::{PATIENCE, results};
-use super::steps::{lock_type, opening, owner};
 use crate::check::{Broken, Findings, Held};
+use crate::nfs4::deeds::{LifeNumber, Modes, Right};
+use crate::nfs4::session::{PATIENCE, results};
+use crate::nfs4::steps::{lock_type, opening, owner};
 use crate::operation::{Action, How, Number, Place};
-use crate::state::Kind;
+use crate::state::{Kind, Object};
 
 /// How soon after the last `RECLAIM_COMPLETE` the grace period must be over.
 const GRACE_MAX: Duration = Duration::from_secs(2);
+/// Opens for which others' attempts are made, of all clients: the last.
+const TRIED_MAX: usize = 12;
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(1);
 /// Lives that must be refused, and other lives, of which so many are tried: the last.
@@ -36,19 +40,23 @@ const READING: Modes = Modes { access: 1, deny: 0 };
 /// # Errors
 /// When it does not answer.
 pub(crate) fn reclaim(view: View<'_>, findings: &mut Findings) -> Result<()> {
-    let is_file = |object: &crate::state::Object| matches!(object.kind, Kind::File(_));
-    let file =
-        view.state.objects.values().find_map(|object| {
-            object.handle.as_ref().filter(|_| is_file(object) && object.is_held)
-        });
-    // Nothing was opened.
-    let Some(file) = file else { return Ok(()) };
-    let mut inquiry = Inquiry { view, findings };
     let lives = |right| {
         let of = view.holdings.lives().filter(move |(_, standing)| standing.right() == right);
         of.filter(|(_, standing)| standing.has_begun()).map(|(life, _)| life).collect::<Vec<_>>()
     };
     let (recorded, unsure) = (lives(Right::Yes), lives(Right::Maybe));
+    let mut inquiry = Inquiry { view, findings };
+    let is_nobody_recorded = recorded.is_empty() && unsure.is_empty();
+    if is_nobody_recorded && view.holdings.lives().next().is_some() {
+        inquiry.has_no_grace()?;
+    }
+    let may_be_gone = view.may_be_gone();
+    let is_certain = |(number, object): &(&Number, &Object)| {
+        matches!(object.kind, Kind::File(_)) && object.is_held && !may_be_gone.contains(*number)
+    };
+    let mut files = view.state.objects.iter().filter(is_certain);
+    // Nothing was opened.
+    let Some(file) = files.find_map(|(_, object)| object.handle.as_ref()) else { return Ok(()) };
     let mut stranger = view.stranger()?;
     inquiry.refuses_strangers(&mut stranger, file, !recorded.is_empty())?;
     inquiry.refuses_lives(&lives(Right::No), &recorded, file)?;
@@ -69,7 +77,7 @@ pub(crate) fn reclaim(view: View<'_>, findings: &mut Findings) -> Result<()> {
         inquiry.granted(completed, None, what)?;
     }
     inquiry.ends_grace(&mut stranger)?;
-    inquiry.excludes(&mut stranger)?;
+    inquiry.excludes(&mut stranger, TRIED_MAX)?;
     inquiry.knows_exclusives(&mut stranger)?;
     if let Some((life, client)) = clients.first_mut() {
         let claim = OpenClaim4::Previous(NO_DELEGATION);
@@ -111,8 +119,12 @@ impl Inquiry<'_> {
         let opened = open(stranger, file, READING, OpenClaim4::Fh, STRANGER);
         let what = || "OPEN of a stranger in the grace period".to_owned();
         self.refused(opened, NfsStat4::Grace, None, what)?;
-        let path = self.view.share.as_os_str().as_encoded_bytes();
-        let share = patiently4(PATIENCE, || stranger.lookup_path(path))?;
+        // Of no bytes: a server that forgot to refuse it changes nothing.
+        let how = StableHow::Unstable;
+        let written = patiently4(PATIENCE, || stranger.write(file, ANONYMOUS, 0, b"", how));
+        let what = || "WRITE by the anonymous stateid in the grace period".to_owned();
+        self.refused(written, NfsStat4::Grace, None, what)?;
+        let share = self.share(stranger)?;
         // It is not there: a server that forgot to refuse it changes nothing.
         let removed = patiently4(PATIENCE, || stranger.remove(&share, b"nothing"));
         let what = || "REMOVE in the grace period".to_owned();
@@ -219,13 +231,14 @@ impl Inquiry<'_> {
     /// one does not.
     fn knows_exclusives(&mut self, stranger: &mut Nfs4Client) -> Result<()> {
         let view = self.view;
-        let held: Vec<_> = view.all().iter().map(|held| held.object).collect();
+        let mut taken = view.unsettled();
+        taken.extend(view.all().iter().map(|held| held.object));
         let exclusive = |(place, number): (&Place, &Number)| {
             let object = view.state.objects.get(number)?;
             // Whoever changes the file takes the verifier away.
             let last = object.last;
             let is_as_made = last.data == *number && last.attributes == *number;
-            let is_free = object.is_held && is_as_made && !held.contains(number);
+            let is_free = object.is_held && is_as_made && !taken.contains(number);
             match view.operations.get(*number as usize)?.action {
                 Action::Create { how: How::Exclusive(verifier), .. } if is_free => {
                     Some((*place, *number, verifier))
@@ -261,21 +274,32 @@ impl Inquiry<'_> {
         Ok(())
     }
 
+    /// The directory that is shared.
+    fn share(&self, stranger: &mut Nfs4Client) -> Result<FileHandle> {
+        let path = self.view.share.as_os_str().as_encoded_bytes();
+        Ok(patiently4(PATIENCE, || stranger.lookup_path(path))?)
+    }
+
+    /// Nobody is recorded: there is no grace period, from the first request on.
+    fn has_no_grace(&mut self) -> Result<()> {
+        let mut stranger = self.view.stranger()?;
+        let share = self.share(&mut stranger)?;
+        match removed(&mut stranger, &share)? {
+            Some(NfsStat4::NoEnt) => self.findings.held.without_grace += 1,
+            status => {
+                let text = format!("REMOVE of what is not there, with nobody recorded: {status:?}");
+                self.broken(Broken::Stranger, None, text);
+            }
+        }
+        Ok(())
+    }
+
     /// The grace period is over soon, or there is none: a stranger gets what nobody has.
     fn ends_grace(&mut self, stranger: &mut Nfs4Client) -> Result<()> {
-        let view = self.view;
         let begun = Instant::now();
-        let path = view.share.as_os_str().as_encoded_bytes();
-        let share = patiently4(PATIENCE, || stranger.lookup_path(path))?;
+        let share = self.share(stranger)?;
         loop {
-            // It is not there: what is told first is whether there is grace.
-            let removed = patiently4(PATIENCE, || stranger.remove(&share, b"nothing"));
-            let status = match removed {
-                Ok(_) => None,
-                Err(ClientError::Operation(failure)) => Some(failure.status),
-                Err(error) => return Err(error).context("REMOVE"),
-            };
-            match status {
+            match removed(stranger, &share)? {
                 Some(NfsStat4::NoEnt) => break,
                 Some(NfsStat4::Grace) if begun.elapsed() < GRACE_MAX => std::thread::sleep(LOOK),
                 Some(NfsStat4::Grace) => {
@@ -297,5 +321,14 @@ impl Inquiry<'_> {
         let lasted = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.findings.held.add(Held { grace_ms_max: lasted, ..Held::default() });
         Ok(())
+    }
+}
+
+/// The status of a REMOVE of what is not there: what is told first is whether there is grace.
+fn removed(stranger: &mut Nfs4Client, share: &FileHandle) -> Result<Option<NfsStat4>> {
+    match patiently4(PATIENCE, || stranger.remove(share, b"nothing")) {
+        Ok(_) => Ok(None),
+        Err(ClientError::Operation(failure)) => Ok(Some(failure.status)),
+        Err(error) => Err(error).context("REMOVE"),
     }
 }
