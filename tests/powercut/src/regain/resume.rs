@@ -82,8 +82,10 @@ fn still_has(holder: &mut Holder, findings: &mut Findings) -> Result<()> {
     }
     let asked = TestStateId4Args { stateids };
     let answered = holder.session.ask(|compound| compound.op(Op4::TestStateId, &asked))?;
-    let told = session::read(&answered.results, |reply| reply.test_stateid())?;
-    let codes = told.map(|told| told.status_codes).unwrap_or_default();
+    let told = session::read(&answered.results, |reply| {
+        reply.test_stateid().map(|told| told.status_codes)
+    })?;
+    let codes = told.unwrap_or_default();
     for (place, object) in objects.into_iter().enumerate() {
         match codes.get(place) {
             Some(NfsStat4::Ok) => findings.held.stateids += 1,
