@@ -33,7 +33,7 @@ pub(super) fn names_and_data(
     for script in scripts {
         // Of all of them, since those that were removed come last.
         let names: Vec<_> = script.names().collect();
-        let step = (names.len() / share).max(1);
+        let step = names.len().div_ceil(share).max(1);
         for (directory, name, is_present) in names.iter().step_by(step).take(share) {
             if client.find(directory, name)?.is_some() != *is_present {
                 let what = "a name that was made is missing, or a removed one there";

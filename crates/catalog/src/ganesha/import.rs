@@ -4,13 +4,15 @@ use std::collections::{HashMap, HashSet};
 
 use steadfast_shares::{
     ClientPattern, Coverage, Field, Inherited, PatternError, ShareOptions, nearest, shown,
+    spans_mapped,
 };
 
 use super::permissions::{
-    self, AccessType, Permissions, boolean, is_within, mistake, number, versions, word, words,
+    self, AccessType, Permissions, boolean, is_within, mistake, number, unquoted,
+    versions_of_server, word, words,
 };
-use super::text::{Item, Value, read};
-use super::words::{BLOCKS, LOCAL, OF_EXPORT, REFUSED, STACKED};
+use super::text::{Included, Item, Value, Words, read};
+use super::words::{BLOCKS, HARMLESS, LOCAL, OF_EXPORT, REFUSED, STACKED};
 use crate::configuration::{ConfigurationError, Place, Placed};
 use crate::entitled::{Entitled, share_of};
 use crate::exports::Imported;
@@ -33,6 +35,16 @@ pub fn import(
         (*file).clone_into(&mut import.file);
         for error in &text.errors {
             import.refuse(error.clone());
+        }
+        for Included { directive, name } in &text.included {
+            let is_there = texts.iter().any(|(file, _)| file.ends_with(&name.value));
+            if directive == "%url" || (directive == "%include" && !is_there) {
+                let name_told = shown(&name.value);
+                let what = format!(
+                    "the file of {directive} {name_told} is not among those that are imported"
+                );
+                import.refuse(ConfigurationError { place: name.place, what, suggestion: None });
+            }
         }
         import.take_what_is_for_all(&text.items);
     }
@@ -100,6 +112,8 @@ struct Import {
     /// Which of versions 3 and 4 are served at all.
     versions: Option<[bool; 2]>,
     ids: HashSet<u32>,
+    /// Places in the pseudo file system.
+    pseudos: HashSet<String>,
     claims: HashMap<String, Vec<Claim>>,
     /// Whether an export could not be told from others, so that nothing can be said of any.
     is_lost: bool,
@@ -162,7 +176,7 @@ impl Import {
     fn take_of_core(&mut self, item: &Item) -> Result<(), ConfigurationError> {
         match item.name.value.to_ascii_lowercase().as_str() {
             "mount_path_pseudo" => self.mounts_by_pseudo = boolean(item)?,
-            "protocols" | "nfs_protocols" => self.versions = Some(versions(item)?),
+            "protocols" | "nfs_protocols" => self.versions = Some(versions_of_server(item)?),
             _ => {}
         }
         Ok(())
@@ -215,7 +229,10 @@ impl Import {
                 block.eq_ignore_ascii_case(&name.value)
                     && parameter.eq_ignore_ascii_case(&item.name.value)
             });
-            if let Some((block, parameter, instead)) = refused {
+            if let Some((block, parameter, instead)) = refused
+                && !is_harmless(item)
+            {
+                self.is_lost = true;
                 let what = format!("{parameter} of {block} cannot be said here: {instead}");
                 self.refuse(mistake(item, what));
             }
@@ -254,7 +271,7 @@ impl Import {
             if let Some(outcome) = permissions.take(item) {
                 outcome.unwrap_or_else(|error| self.refuse(error));
             } else if item.name.value.eq_ignore_ascii_case("Clients") {
-                match words(item) {
+                match unquoted(item).and_then(|()| words(item)) {
                     Ok(words) => {
                         for word in words {
                             let pattern = self.pattern(word);
@@ -277,6 +294,12 @@ impl Import {
         let text = word.value.as_str();
         if matches!(text, "*" | "0.0.0.0") {
             return Some(ClientPattern::Any);
+        }
+        if spans_mapped(text) {
+            let what =
+                format!("{} is IPv4 written as IPv6, which no client has there", shown(text));
+            self.refuse(ConfigurationError { place: word.place, what, suggestion: None });
+            return None;
         }
         let refuse =
             |what: String| ConfigurationError { place: word.place, what, suggestion: None };
@@ -333,11 +356,17 @@ impl Import {
             return self.refuse(mistake(block, "EXPORT has no Path".to_owned()));
         };
         let clients = self.clients(block, &export);
-        let paths = self.paths(&export, &path);
-        // Of an export with a mistake nobody gets anything: without it others might get more.
-        let is_understood = self.mistakes.len() == before;
+        let paths =
+            if self.mistakes.len() == before { self.paths(&export, &path) } else { Vec::new() };
         let mut directory = ShareSpec { path: path.value.clone(), ..ShareSpec::default() };
         directory.check();
+        if export.pseudo.is_none() && self.claims.contains_key(&directory.path) {
+            let told = shown(&path.value);
+            let what = format!("another export has the Path {told}, and this one has no Pseudo");
+            self.refuse(ConfigurationError { place: path.place, what, suggestion: None });
+        }
+        // Of an export with a mistake nobody gets anything: without it others might get more.
+        let is_understood = self.mistakes.len() == before;
         let claim = Claim {
             place: (self.file.clone(), path.place),
             clients: is_understood.then(|| clients.clone()),
@@ -367,7 +396,9 @@ impl Import {
             let is_named = |name: &str| item.name.value.eq_ignore_ascii_case(name);
             let is_closed = is_named("Access_Type")
                 && word(item).is_ok_and(|word| word.value.eq_ignore_ascii_case("None"));
-            if is_closed || ["CLIENT", "SecType", "PrivilegedPort"].into_iter().any(is_named) {
+            let is_narrow = ["CLIENT", "SecType", "PrivilegedPort"].into_iter().any(is_named);
+            if is_closed || (is_narrow && !is_harmless(item)) {
+                self.is_lost = true;
                 let what = format!(
                     "{} of FSAL PSEUDO cannot be said here: every client sees the directories that lead to its shares",
                     item.name.value
@@ -397,7 +428,7 @@ impl Import {
                 if differs {
                     refused.extend([path.clone(), outer.clone()]);
                     let what = format!(
-                        "it is within {}, which is exported with other rights: who may use that would have it with \
+                        "it is within {}, which is exported with other rights, or one of both was not understood: who may use that would have it with \
                          those. Leave one of them out, or share a file system of its own",
                         shown(outer)
                     );
@@ -438,6 +469,7 @@ impl Import {
         let once = |is_new: bool| if is_new { Ok(()) } else { Err(twice()) };
         match item.name.value.to_ascii_lowercase().as_str() {
             "export_id" => {
+                unquoted(item)?;
                 let Placed { value, place } = word(item)?.clone();
                 let id = number(&value).filter(|id| u16::try_from(*id).is_ok());
                 let Some(value) = id else {
@@ -466,8 +498,19 @@ impl Import {
             return Err(mistake(block, "EXPORT has no Export_Id".to_owned()));
         };
         let is_root = export.pseudo.as_ref().is_some_and(|pseudo| pseudo.value == "/");
-        if value == 0 && !is_root {
-            let what = "Export_Id 0 is for Pseudo = / alone".to_owned();
+        let says_4 = export.permissions.versions.is_some_and(|[_, by_4]| by_4);
+        if value == 0 && !(is_root && says_4) {
+            let what = "Export_Id 0 is for Pseudo = / with Protocols = 4 alone".to_owned();
+            return Err(ConfigurationError { place, what, suggestion: None });
+        }
+        if says_4 && export.pseudo.is_none() {
+            let what = "without Pseudo it is not served there, as it says Protocols = 4".to_owned();
+            return Err(ConfigurationError { place, what, suggestion: None });
+        }
+        if let Some(Placed { value, place }) = &export.pseudo
+            && !self.pseudos.insert(value.clone())
+        {
+            let (place, what) = (*place, format!("another export has the Pseudo {}", shown(value)));
             return Err(ConfigurationError { place, what, suggestion: None });
         }
         if !self.ids.insert(value) {
@@ -641,6 +684,16 @@ impl Import {
             self.refuse(ConfigurationError { place: mounted.place, what, suggestion });
         }
         mistakes.is_empty().then_some(share)
+    }
+}
+
+/// Whether a parameter that may keep somebody out does not.
+fn is_harmless(item: &Item) -> bool {
+    match &item.value {
+        Value::Words(Words { words, .. }) => words
+            .iter()
+            .all(|word| HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(&word.value))),
+        Value::Block(_) => false,
     }
 }
 

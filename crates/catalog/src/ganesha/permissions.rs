@@ -2,7 +2,7 @@
 
 use steadfast_shares::{Access, Flavor, Flavors, ShareOptions, Squash, nearest, shown};
 
-use super::text::{Item, Value};
+use super::text::{Item, Value, Words};
 use crate::configuration::{ConfigurationError, Placed};
 
 /// Who nobody is to nfs-ganesha, if it is not told: -2.
@@ -56,7 +56,7 @@ pub(super) enum AccessType {
 enum SquashType {
     No,
     Root,
-    /// The superuser's number alone, not his groups.
+    /// The superuser's number and his first group, not the others.
     RootId,
     All,
 }
@@ -67,7 +67,7 @@ pub(super) struct Permissions {
     pub(super) access: Option<AccessType>,
     /// Whether it is served by version 3, and by version 4.
     pub(super) versions: Option<[bool; 2]>,
-    /// Without which transports it is, as it was written.
+    /// Whether UDP and TCP are both named.
     pub(super) has_all_transports: Option<bool>,
     anonymous: [Option<u32>; 2],
     flavors: Option<Flavors>,
@@ -117,6 +117,12 @@ impl Permissions {
             looks_up_groups: self.looks_up_groups.unwrap_or(false),
             ..Access::default()
         };
+        // nfs-ganesha keeps out users whom the server does not know. Here they keep the groups that they claim.
+        if access.looks_up_groups && !access.is_denied && !access.squashes_all {
+            return Err("Manage_Gids cannot be taken over: users whom the server does not know would be let in. Leave \
+                        it out, and add manage_gids to the share if that is meant"
+                .to_owned());
+        }
         let served = Flavors::NONE | Flavors::SYS;
         let flavors = self.flavors.unwrap_or(served);
         if !flavors.intersects(served) && !access.is_denied {
@@ -164,7 +170,7 @@ pub(super) fn mistake(item: &Item, what: String) -> ConfigurationError {
 /// The words of a parameter.
 pub(super) fn words(item: &Item) -> Result<&[Placed<String>], ConfigurationError> {
     match &item.value {
-        Value::Words(words) if !words.is_empty() => Ok(words),
+        Value::Words(Words { words, .. }) if !words.is_empty() => Ok(words),
         Value::Words(_) => Err(mistake(item, format!("{} has no value", item.name.value))),
         Value::Block(_) => Err(mistake(item, format!("{} is no block", item.name.value))),
     }
@@ -178,8 +184,20 @@ pub(super) fn word(item: &Item) -> Result<&Placed<String>, ConfigurationError> {
     }
 }
 
+/// Fails if a value is in quotation marks, which nfs-ganesha takes for no number, address or truth value.
+pub(super) fn unquoted(item: &Item) -> Result<(), ConfigurationError> {
+    match &item.value {
+        Value::Words(Words { has_quoted: true, .. }) => {
+            let what = format!("the value of {} must be without quotation marks", item.name.value);
+            Err(mistake(item, what))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// `yes`, `true`, `on`, or their opposites.
 pub(super) fn boolean(item: &Item) -> Result<bool, ConfigurationError> {
+    unquoted(item)?;
     let choices = [
         ("yes", true),
         ("true", true),
@@ -219,7 +237,20 @@ fn access_type(item: &Item) -> Result<AccessType, ConfigurationError> {
     choice(item, word, &choices)
 }
 
-pub(super) fn versions(item: &Item) -> Result<[bool; 2], ConfigurationError> {
+/// Those of the whole server: what is no version of NFS counts for none.
+pub(super) fn versions_of_server(item: &Item) -> Result<[bool; 2], ConfigurationError> {
+    let others = ["none", "9P", "RDMA", "NFSRDMA", "RPCRDMA", "NFSVSOCK", "VSOCK"];
+    let is_other =
+        |word: &&Placed<String>| others.iter().any(|other| other.eq_ignore_ascii_case(&word.value));
+    let words = words(item)?.iter().filter(|word| !is_other(word)).cloned().collect();
+    let words = Words { words, has_quoted: false };
+    match &words.words[..] {
+        [] => Ok([false, false]),
+        _ => versions(&Item { name: item.name.clone(), value: Value::Words(words) }),
+    }
+}
+
+fn versions(item: &Item) -> Result<[bool; 2], ConfigurationError> {
     let (three, four) = ([true, false], [false, true]);
     let choices = [
         ("3", three),
@@ -282,6 +313,7 @@ fn squash(item: &Item) -> Result<SquashType, ConfigurationError> {
 /// A number, which counts from the largest one down if it is negative. The largest means nobody in particular to the
 /// kernel, so that root would stay root.
 fn anonymous(item: &Item) -> Result<u32, ConfigurationError> {
+    unquoted(item)?;
     let word = word(item)?;
     let number = match word.value.strip_prefix('-') {
         Some(digits) if digits.starts_with('+') => None,

@@ -280,6 +280,10 @@ fn versions_and_names_that_would_let_more_clients_in_are_refused() {
             "\"*.guest.x\" gets less",
         ),
         ("Access_Type = RW; CLIENT { Clients = @guests; Squash = All; }", "\"@guests\" gets less"),
+        ("Access_Type = RW; Manage_Gids = yes;", "Manage_Gids cannot be taken over"),
+        ("Access_Type = RW; PrivilegedPort = \"no\";", "must be without quotation marks"),
+        ("Access_Type = RW; CLIENT { Clients = \"10.0.0.1\"; }", "must be without quotation marks"),
+        ("Access_Type = RW; CLIENT { Clients = ::ffff:10.0.0.5; }", "IPv4 written as IPv6"),
         ("Access_Type = RW; Transports = RDMA;", "\"RDMA\" is no value of Transports"),
         ("Access_Type = RW; CLIENT { Clients = 10.0.0.0/255.0.0.0; }", "is no network there"),
         ("Access_Type = RW; CLIENT { Clients = 10.0.0.0/0; }", "is no network there"),
@@ -310,6 +314,9 @@ fn versions_and_names_that_would_let_more_clients_in_are_refused() {
             "FSAL \"CRYPT\" upon another",
         ),
         ("VFS { only_one_user = true; }", "only_one_user of VFS cannot be said"),
+        ("XFS { umask = 0077; }", "umask of XFS cannot be said"),
+        ("%url rados://a/b", "the file of %url"),
+        ("%include \"other.conf\"", "the file of %include \"other.conf\" is not among"),
     ] {
         let told = refused(text);
         assert!(told.contains(mistake), "{text}: {told}");
@@ -317,8 +324,40 @@ fn versions_and_names_that_would_let_more_clients_in_are_refused() {
 }
 
 #[test]
+fn exports_that_nfs_ganesha_drops_are_refused() {
+    let first = export("Access_Type = RW;");
+    for (second, mistake) in [
+        ("Path = /b; Pseudo = /srv;", "another export has the Pseudo \"/srv\""),
+        ("Path = /srv;", "another export has the Path \"/srv\", and this one has no Pseudo"),
+        ("Path = /b; Protocols = 3, 4;", "without Pseudo it is not served there"),
+    ] {
+        let second = format!(
+            "EXPORT {{ Export_Id = 2; {second} Access_Type = RO; FSAL {{ Name = VFS; }} }}"
+        );
+        let told = lines(&read(&(first.clone() + &second)).mistakes);
+        assert!(told.iter().any(|told| told.contains(mistake)), "{second}: {told:?}");
+    }
+    // What keeps nobody out may stay.
+    for harmless in [
+        "VFS { only_one_user = false; umask = 0; }",
+        "PSEUDOFS { Access_Type = MDONLY_RO; PrivilegedPort = no; }",
+        "NFS_CORE_PARAM { Protocols = 3, 4, nfsrdma; }",
+        "EXPORT { Export_Id = 9; Path = /; Pseudo = /; FSAL { Name = PSEUDO; } PrivilegedPort = no; }",
+    ] {
+        assert_eq!(shares(&(harmless.to_owned() + "\n" + &first)).len(), 1, "{harmless}");
+    }
+}
+
+#[test]
 fn without_what_holds_for_all_nothing_is_made() {
-    for broken in ["EXPORT_DEFAULTS { SecType = krb6; }", "EXPORT_DEFAULTS {", "A"] {
+    let all = [
+        "EXPORT_DEFAULTS { SecType = krb6; }",
+        "EXPORT_DEFAULTS {",
+        "A",
+        "VFS { only_one_user = yes; }",
+        "%url rados://a/b",
+    ];
+    for broken in all {
         let whole = export("Access_Type = RW;");
         let imported = import(&[("a", &whole), ("b", broken)], "g", true, &Inherited::default());
         assert!(imported.operations.is_empty(), "{broken}");

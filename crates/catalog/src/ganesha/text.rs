@@ -25,9 +25,17 @@ pub(super) struct Item {
 #[derive(Debug)]
 pub(super) enum Value {
     /// `Name = word, word;`
-    Words(Vec<Placed<String>>),
+    Words(Words),
     /// `Name { … }`
     Block(Vec<Item>),
+}
+
+/// The value of a parameter.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    pub(super) words: Vec<Placed<String>>,
+    /// Whether one of them is in quotation marks, which nfs-ganesha does not take everywhere.
+    pub(super) has_quoted: bool,
 }
 
 /// What another file is taken in by.
@@ -220,13 +228,17 @@ impl Reader<'_> {
     }
 
     /// Words with commas between them, up to a semicolon.
-    fn words(&mut self, name: &Placed<String>) -> Result<Vec<Placed<String>>, ConfigurationError> {
-        let mut words = Vec::new();
+    fn words(&mut self, name: &Placed<String>) -> Result<Words, ConfigurationError> {
+        let mut read = Words::default();
         loop {
             let Placed { value, place } = self.tokens.next()?;
             match value {
-                Token::Word(value) | Token::Quoted(value) => words.push(Placed { value, place }),
-                Token::Mark(';') if words.is_empty() => return Ok(words),
+                Token::Word(value) => read.words.push(Placed { value, place }),
+                Token::Quoted(value) => {
+                    read.words.push(Placed { value, place });
+                    read.has_quoted = true;
+                }
+                Token::Mark(';') if read.words.is_empty() => return Ok(read),
                 other => {
                     let what =
                         format!("{} needs a value, not {}", shown(&name.value), other.told());
@@ -236,7 +248,7 @@ impl Reader<'_> {
             let Placed { value, place } = self.tokens.next()?;
             match value {
                 Token::Mark(',') => {}
-                Token::Mark(';') => return Ok(words),
+                Token::Mark(';') => return Ok(read),
                 other => {
                     let what = format!(
                         "\",\" or \";\" has to follow the value of {}, not {}",

@@ -26,14 +26,14 @@ pub(super) const OF_EXPORT: [(&str, &str); 17] = [
 ];
 
 /// Blocks that say nothing of shares, with what to do instead.
-pub(super) const BLOCKS: [(&str, &str); 30] = [
+pub(super) const BLOCKS: [(&str, &str); 32] = [
     (
         "NFS_CORE_PARAM",
         "`listen` in [server] for addresses and ports, `udp`, `nfs2` and `nfs4` for versions and transports",
     ),
     (
         "NFSV4",
-        "`delegations`, `nfs4_owners` and `nfs4_domain` in [server]; there is no grace period after a restart",
+        "`delegations`, `nfs4_owners` and `nfs4_domain` in [server]; after a kill or restart there is no grace period, after a power failure there is one",
     ),
     ("NFSv4_recovery", "nothing: what clients hold is kept in the state directory"),
     ("NFS_IP_NAME", "`negative_s` and the other keys of [names]"),
@@ -58,6 +58,8 @@ pub(super) const BLOCKS: [(&str, &str); 30] = [
     ("VFS", "nothing: directories of this host are served as they are"),
     ("XFS", "nothing: directories of this host are served as they are"),
     ("FSAL_LIST", "nothing: directories of this host are served"),
+    ("SAUNAFS", "nothing: directories of this host are served"),
+    ("DS", "nothing: layouts are never given"),
     ("CEPH", "nothing: directories of this host are served"),
     ("GLUSTER", "nothing: directories of this host are served"),
     ("GPFS", "nothing: directories of this host are served"),
@@ -71,16 +73,20 @@ pub(super) const BLOCKS: [(&str, &str); 30] = [
     ("PSEUDOFS", "nothing: every client sees the directories that lead to its shares"),
 ];
 
-/// Parameters of blocks that keep somebody out and cannot be said here, with what is so instead. An empty name is every
-/// parameter of the block.
-pub(super) const REFUSED: [(&str, &str, &str); 6] = [
+/// Parameters of blocks that keep somebody out and cannot be said here, with what is so instead.
+pub(super) const REFUSED: [(&str, &str, &str); 8] = [
     ("PSEUDOFS", "Access_Type", "every client sees the directories that lead to its shares"),
     ("PSEUDOFS", "CLIENT", "every client sees the directories that lead to its shares"),
     ("PSEUDOFS", "SecType", "every client sees the directories that lead to its shares"),
     ("PSEUDOFS", "PrivilegedPort", "every client sees the directories that lead to its shares"),
     ("VFS", "umask", "files get the modes that clients ask for"),
     ("VFS", "only_one_user", "files are served to all users who may have them"),
+    ("XFS", "umask", "files get the modes that clients ask for"),
+    ("XFS", "only_one_user", "files are served to all users who may have them"),
 ];
+
+/// Values with which those keep nobody out.
+pub(super) const HARMLESS: [&str; 5] = ["no", "false", "off", "0", "MDONLY_RO"];
 
 /// Back ends that stand upon another.
 pub(super) const STACKED: [&str; 2] = ["NULL", "MDCACHE"];

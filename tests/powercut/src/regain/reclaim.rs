@@ -55,7 +55,7 @@ pub(crate) fn reclaim(view: View<'_>, findings: &mut Findings) -> Result<()> {
         matches!(object.kind, Kind::File(_)) && object.is_held && !may_be_gone.contains(*number)
     };
     let mut files = view.state.objects.iter().filter(is_certain);
-    // Nothing was opened.
+    // Without a file that is there for certain nobody can ask for anything.
     let Some(file) = files.find_map(|(_, object)| object.handle.as_ref()) else { return Ok(()) };
     let mut stranger = view.stranger()?;
     inquiry.refuses_strangers(&mut stranger, file, !recorded.is_empty())?;

@@ -59,7 +59,11 @@ pub(crate) fn resume(
     let (opens, locks) = inquiry.excludes(&mut stranger, usize::MAX)?;
     inquiry.findings.held.opens += opens;
     inquiry.findings.held.locks += locks;
-    patiently4(PATIENCE, || stranger.lookup_path(share.as_os_str().as_encoded_bytes()))?;
+    let path = share.as_os_str().as_encoded_bytes();
+    let root = patiently4(PATIENCE, || stranger.lookup_path(path))?;
+    let removed = patiently4(PATIENCE, || stranger.remove(&root, b"nothing"));
+    let what = || "REMOVE of what is not there, after a kill".to_owned();
+    inquiry.refused(removed, NfsStat4::NoEnt, None, what)?;
     stranger.destroy()?;
     drop(holders);
     // Another life of each takes away what the one before had, so that others may read it.
