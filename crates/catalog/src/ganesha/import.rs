@@ -37,7 +37,8 @@ pub fn import(
             import.refuse(error.clone());
         }
         for Included { directive, name } in &text.included {
-            let is_there = texts.iter().any(|(file, _)| file.ends_with(&name.value));
+            let is_there =
+                texts.iter().any(|(file, _)| std::path::Path::new(file).ends_with(&name.value));
             if directive == "%url" || (directive == "%include" && !is_there) {
                 let name_told = shown(&name.value);
                 let what = format!(
@@ -125,9 +126,15 @@ struct Import {
 }
 
 impl Import {
-    fn imported(self, group: &str, is_new: bool, inherited: &ShareOptions) -> Imported {
+    fn imported(mut self, group: &str, is_new: bool, inherited: &ShareOptions) -> Imported {
+        let mut seen: Vec<Mistake> = Vec::new();
+        for mistake in std::mem::take(&mut self.mistakes) {
+            if !seen.contains(&mistake) {
+                seen.push(mistake);
+            }
+        }
         let mut imported =
-            Imported { mistakes: self.mistakes, warnings: self.warnings, ..Imported::default() };
+            Imported { mistakes: seen, warnings: self.warnings, ..Imported::default() };
         if is_new && !self.found.is_empty() {
             let group = GroupSpec { name: group.to_owned(), ..GroupSpec::default() };
             imported.operations.push(Operation::CreateGroup { group });
@@ -146,10 +153,8 @@ impl Import {
     }
 
     fn refuse(&mut self, error: ConfigurationError) {
-        let mistake = self.told(error.place, error.what, error.suggestion);
-        if !self.mistakes.contains(&mistake) {
-            self.mistakes.push(mistake);
-        }
+        // Also one that was told before: each export that has a mistake is counted as not understood.
+        self.mistakes.push(self.told(error.place, error.what, error.suggestion));
     }
 
     fn warn(&mut self, place: Place, what: String) {

@@ -101,7 +101,7 @@ impl Permissions {
     /// The options of a share that they come to; what is not said is what nfs-ganesha takes for it.
     ///
     /// # Errors
-    /// Why nobody could be served.
+    /// Why they cannot be taken over.
     pub(super) fn options(&self) -> Result<ShareOptions, String> {
         let [uid, gid] = self.anonymous;
         let squash = self.squash.unwrap_or(SquashType::Root);

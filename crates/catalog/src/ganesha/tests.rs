@@ -323,6 +323,17 @@ fn versions_and_names_that_would_let_more_clients_in_are_refused() {
     }
 }
 
+/// A mistake in what both inherit is told once, and refuses both.
+#[test]
+fn a_mistake_in_a_client_of_all_refuses_every_export() {
+    let text =
+        "EXPORT_DEFAULTS { CLIENT { Clients = 10.0.0.0/8; SecType = krb5; Access_Type = RO; } }\n"
+            .to_owned()
+            + &export("Access_Type = RW;")
+            + "EXPORT { Export_Id = 2; Path = /b; Pseudo = /b; Access_Type = RW; FSAL { Name = VFS; } }";
+    assert!(refused(&text).contains("Kerberos is not served yet"));
+}
+
 #[test]
 fn exports_that_nfs_ganesha_drops_are_refused() {
     let first = export("Access_Type = RW;");

@@ -65,8 +65,7 @@ fn exports_files(etc: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// These files, each followed by those that it takes in. Their order decides nothing but which of two exports with the
-/// same rights clients of NFSv3 mount.
+/// These files, each followed by those that it takes in.
 fn ganesha_files(named: &[PathBuf]) -> Result<Vec<ExportsFile>> {
     let directory = named.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
     let mut files = Vec::new();
