@@ -333,20 +333,25 @@ impl Locks {
 
     /// Brings the server back to what the table says: an owner that has a lock keeps it throughout.
     fn run_mend(self: &Arc<Self>, task: &Task, since: Instant) {
-        let (remote, parts, generation) = {
+        let (remote, parts, unsure, generation) = {
             let mut state = self.state.lock();
             let remote = self.remote(&mut state, task, true);
             let file = state.files.get(&task.node.number);
             let parts = file.map(|file| {
-                let mut parts = file.table.parts(task.owner, task.span);
                 // Those that are to be reclaimed are not to be had in another way.
-                parts.retain(|(span, kind)| kind.is_none() || !file.unsure.has(task.owner, *span));
-                parts
+                let is_unsure = |(span, kind): &(Span, Option<Kind>)| {
+                    kind.is_some() && file.unsure.has(task.owner, *span)
+                };
+                let parts = file.table.parts(task.owner, task.span).into_iter();
+                parts.partition::<Vec<_>, _>(is_unsure)
             });
-            (remote, parts.unwrap_or_default(), state.generation)
+            let (unsure, parts) = parts.unwrap_or_default();
+            (remote, parts, unsure, state.generation)
         };
         let Some(remote) = remote else { return };
-        let (mut pause, mut lost) = (None, Vec::new());
+        // It may turn out that they need not be reclaimed: what is in doubt of them still is then.
+        let mut pause = (!unsure.is_empty()).then_some(LATER);
+        let mut lost = Vec::new();
         let (mut is_remade, mut is_given_up, mut is_unanswered) = (false, false, false);
         for (span, kind) in parts {
             let told = match kind {
@@ -374,7 +379,7 @@ impl Locks {
                 pause = Some(AFTERMATH);
             }
             if is_unanswered {
-                pause = Some(LATER);
+                pause = pause.max(Some(LATER));
                 break;
             }
         }
