@@ -148,6 +148,33 @@ fn a_commit_takes_nothing_away_that_got_another_name() {
     stop(running);
 }
 
+/// Without the log too: what btrfs keeps of a flush of one directory has halves of what others are about to change.
+#[test]
+fn a_flush_without_the_log_leaves_no_half_of_a_rename() {
+    let Some(mut site) = Site::with_btrfs(300) else { return };
+    "enabled = false\n".clone_into(&mut site.log);
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let [here, there] = ["here", "there"].map(|name| {
+        client.mkdir(&root, name.as_bytes(), &Settings::default()).unwrap().handle.unwrap()
+    });
+    create(&mut client, &here, "old");
+    let file = create(&mut client, &there, "new");
+    run(&["sync", "--file-system", utf8(site.disks[0].at())]);
+    // A RENAME that nobody was told of yet.
+    let share = &site.disks[0].share;
+    std::fs::rename(share.join("there/new"), share.join("here/old")).unwrap();
+    create(&mut client, &here, "other");
+    site.disks[0].keep_unflushed();
+    let running = fail_power(&site, running);
+    let (mut client, _) = site.mount(&running, 0);
+    client.lookup(&here, b"other").unwrap();
+    assert_eq!(client.lookup(&here, b"old").unwrap().handle, file);
+    let gone = client.lookup(&there, b"new");
+    assert_eq!(gone.unwrap_err().status(), Some(NfsStat3::NoEnt));
+    stop(running);
+}
+
 /// btrfs writes a file's new length before the zeros behind its old one.
 #[test]
 fn a_file_that_was_made_longer_shows_nothing_of_its_past() {

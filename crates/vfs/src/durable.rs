@@ -44,6 +44,11 @@ pub trait FlushTarget: Send + Sync {
     /// As [`FlushTarget::flush`].
     fn flush_file_system(&self) -> Result<(), FsError>;
 
+    /// Whether the object cannot be flushed but with its whole file system: several such are flushed at once then.
+    fn is_flushed_with_all(&self) -> bool {
+        false
+    }
+
     /// A flush of the whole file system, by another target, begins: what is written to the
     /// object from here on may not be part of it.
     fn flush_begins(&self) {}

@@ -295,7 +295,9 @@ impl Flusher {
     fn flush(&self, targets: Targets, shared: &Shared) -> HashMap<u64, FsError> {
         let mut failed = HashMap::new();
         let targets = targets.in_order();
-        if targets.len() > shared.options.flush_objects_max
+        let are_flushed_with_all =
+            || targets.len() > 1 && targets.iter().any(|it| it.object.is_flushed_with_all());
+        if (targets.len() > shared.options.flush_objects_max || are_flushed_with_all())
             && let Some(first) = targets.first()
         {
             // All objects at once, so no other thread may be flushing any of them.
