@@ -62,7 +62,6 @@ impl WholeFlushes {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
-    use std::sync::mpsc::channel;
     use std::thread;
     use std::time::Duration;
 
@@ -74,12 +73,12 @@ mod tests {
         const COMERS: usize = 8;
         let flushes = WholeFlushes::default();
         let count = AtomicU64::new(0);
-        let (all_here, (go, going)) = (Barrier::new(COMERS + 1), channel());
+        let (all_here, go_on) = (Barrier::new(COMERS + 1), Barrier::new(2));
         let told = thread::scope(|scope| {
             let first = scope.spawn(|| {
                 flushes.join(|| {
                     all_here.wait();
-                    going.recv().unwrap();
+                    go_on.wait();
                     Ok(())
                 })
             });
@@ -98,7 +97,7 @@ mod tests {
             let comers: Vec<_> = comers.collect();
             // Until all of them wait, in all likelihood: one that comes too late flushes once more.
             thread::sleep(Duration::from_millis(300));
-            go.send(()).unwrap();
+            go_on.wait();
             assert_eq!(first.join().unwrap(), Ok(()));
             comers.into_iter().map(|comer| comer.join().unwrap()).collect()
         });
