@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::check::{Broken, Findings, Violation, hexadecimal};
+use crate::image::Image;
+use crate::kills::AFTER;
 use crate::local;
 use crate::operation::{Action, Number, Outcome, Place};
-use crate::recording::{Places, Shape};
+use crate::recording::{Places, Shape, write_new};
 use crate::report::Tally;
 use crate::server::Setup;
 use crate::state::State;
@@ -27,6 +29,8 @@ pub(crate) use power::run as run_power;
 
 /// Histories whose violations are printed.
 const PRINTED_MAX: usize = 12;
+/// The disks of so many are kept, as they were before the check.
+const KEPT_MAX: usize = 4;
 /// Violations of one that are printed.
 const LINES_MAX: usize = 6;
 
@@ -117,12 +121,12 @@ impl Stage<'_> {
         &self,
         head: &str,
         findings: &Findings,
-        operations: &[Operation],
+        (operations, disks): (&[Operation], &[Image]),
         tally: &mut Tally,
     ) -> Result<()> {
         tally.found(findings);
-        let told = tally.points_with_loss + tally.points_with_halves;
-        if findings.violations.is_empty() || told > PRINTED_MAX {
+        let told_of = tally.points_with_loss + tally.points_with_halves;
+        if findings.violations.is_empty() || told_of > PRINTED_MAX {
             return Ok(());
         }
         println!("{head}");
@@ -142,9 +146,21 @@ impl Stage<'_> {
         let mut lines: Vec<String> = std::iter::once(head.to_owned()).chain(lines).collect();
         lines.extend(concerned(findings, operations));
         std::fs::write(directory.join("violations"), lines.join("\n") + "\n")?;
-        let log = self.places.top.join("server.log");
-        if log.exists() {
-            std::fs::copy(log, directory.join("server.log"))?;
+        let all = operations.iter().enumerate();
+        let all: Vec<String> = all.map(|(number, operation)| told(number, operation)).collect();
+        std::fs::write(directory.join("operations"), all.join("\n") + "\n")?;
+        for file in ["server.log", AFTER] {
+            let from = self.places.top.join(file);
+            if from.exists() {
+                std::fs::copy(&from, directory.join(file))?;
+            }
+        }
+        // Of the next point there may be none.
+        let _ = std::fs::remove_file(self.places.top.join(AFTER));
+        if told_of <= KEPT_MAX {
+            for (disk, image) in disks.iter().enumerate() {
+                write_new(image, &directory.join(format!("disk-{disk}.img")))?;
+            }
         }
         Ok(())
     }
@@ -178,16 +194,17 @@ fn concerned(findings: &Findings, operations: &[Operation]) -> Vec<String> {
     };
     let all = operations.iter().enumerate();
     let of_them = all.filter(|(number, operation)| is_of_them(*number, operation));
-    of_them
-        .map(|(number, operation)| {
-            let outcome = match &operation.outcome {
-                None => "not answered".to_owned(),
-                Some(Outcome::Done(_)) => "done".to_owned(),
-                Some(Outcome::Failed(status)) => format!("{status:?}"),
-            };
-            format!("#{number} {}: {outcome}", operation.action)
-        })
-        .collect()
+    of_them.map(|(number, operation)| told(number, operation)).collect()
+}
+
+/// An operation, and what came of it.
+fn told(number: usize, operation: &Operation) -> String {
+    let outcome = match &operation.outcome {
+        None => "not answered".to_owned(),
+        Some(Outcome::Done(_)) => "done".to_owned(),
+        Some(Outcome::Failed(status)) => format!("{status:?}"),
+    };
+    format!("#{number} {}: {outcome}", operation.action)
 }
 
 /// A server, or a file system, that does not start.
