@@ -23,7 +23,7 @@ use crate::workload::{Ledger, Load, Operation, Plan};
 
 use super::gap::Gap;
 use super::kills::unchanged;
-use super::{Stage, excuse, is_changed_locally, not_started};
+use super::{Stage, excuse, excuse_under_way, is_changed_locally, not_started};
 
 /// Crash points of one recorded run.
 const POINTS: usize = 14;
@@ -309,6 +309,8 @@ fn started(
             findings.violations.retain(|violation| {
                 violation.broken != Broken::Reverted && !violation.object.is_some_and(is_local)
             });
+            let (operations, under_way) = (&recording.operations, &moment.under_way);
+            excuse_under_way(&mut findings, operations, under_way, &state, &said, &share);
         }
         gap.judge(&share, &said, &recording.operations, &mut findings)?;
         excuse(&mut findings, &recording.operations, &state, &said, &share);
