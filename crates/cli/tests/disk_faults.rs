@@ -416,6 +416,32 @@ fn a_flush_that_only_seems_to_succeed_leaves_the_log_what_it_has() {
     stop(running);
 }
 
+/// A btrfs that could not commit is read-only, and `syncfs` of that always succeeds.
+#[test]
+fn a_btrfs_that_gave_up_makes_nothing_stable() {
+    let Some(mut site) = Site::new(&[]) else { return };
+    let directory = site.place.directory.path().canonicalize().unwrap();
+    let room = tmpfs(&directory.join("room"), 16);
+    let Some(disk) = Disk::with_btrfs_on(&room.at, &directory, "bad") else { return };
+    site.disks.push(disk);
+    "enabled = false\n".clone_into(&mut site.log);
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let file = create(&mut client, &root, "a");
+    client.write(&file, 0, b"not stable", StableHow::Unstable).unwrap();
+    let sync = ["sync", "--file-system", utf8(&site.disks[0].share)];
+    assert!(run(&sync));
+    // Without data, of which the kernel remembers that it could not be written.
+    std::fs::File::create(site.disks[0].share.join("local")).unwrap();
+    let mut filling = std::fs::File::create(room.at.join("filling")).unwrap();
+    while std::io::Write::write_all(&mut filling, &[1; 4096]).is_ok() {}
+    // The one who is told.
+    assert!(!run(&sync));
+    let committed = client.commit(&file, 0, 0);
+    assert!(committed.is_err(), "{committed:?}");
+    kill(running);
+}
+
 #[test]
 fn a_disk_that_failed_for_a_while_gets_its_operations_when_its_share_is_started_again() {
     let Some(mut site) = Site::new(&["good"]) else { return };

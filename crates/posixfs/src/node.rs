@@ -511,9 +511,11 @@ impl Node {
         if self.mount.let_go() == 0 {
             return Ok(());
         }
-        self.sync_all()
+        self.sync_all(&|_| ())
     }
 
+    /// Whether it is never flushed by itself.
+    ///
     /// On btrfs a flush of one file or directory goes to its log of single flushes. What mounting
     /// makes of that after a crash can lack other objects, which had been stable: one whose old name
     /// is gone from a directory that was flushed, and whose new name is in one that was not, is
@@ -531,7 +533,7 @@ impl Node {
     /// Makes the object stable by making all of its file system so.
     fn flush_with_all(&self) -> Result<(), FsError> {
         if !self.is_logged() {
-            return self.sync_all();
+            return self.sync_all(&|_| ());
         }
         // Of all the rest nothing is noted: where names are judged by what they are bound to, replay
         // needs to know of those that have reached the disk too.
@@ -540,9 +542,10 @@ impl Node {
         self.noted(self.mount.sync())
     }
 
-    /// Makes all of the file system stable, and so what objects that were let go had not flushed.
-    fn sync_all(&self) -> Result<(), FsError> {
-        self.mount.aliases.whole_flushes.join(|| {
+    /// Makes all of the file system stable, and so what objects that were let go had not flushed. A failure is `noted`
+    /// before the next one can end.
+    fn sync_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        let flush = || {
             let let_go = self.mount.let_go();
             let flush = self.volume.async_changes.flush();
             let up_to = self.volume.log.as_ref().map(VolumeLog::last);
@@ -556,7 +559,8 @@ impl Node {
             flush.done();
             self.mount.forget_let_go(let_go);
             Ok(())
-        })
+        };
+        self.mount.aliases.whole_flushes.join(|| flush().inspect_err(|error| noted(*error)))
     }
 
     /// Keeps in mind that a flush failed, if there are records of what it was about: the kernel tells
@@ -663,12 +667,19 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
-        self.sync_all()
+        self.sync_all(&|_| ())
     }
 
-    fn is_flushed_with_all(&self) -> bool {
-        // While the log is in use, more is noted of a flush of one object than of a flush of all.
-        Self::is_flushed_with_all(self) && !self.is_logged()
+    fn shares_flushes(&self) -> bool {
+        // While a log is in use, a flush of one object and one of all are told to it each in its own way.
+        self.is_flushed_with_all() && !self.is_logged()
+    }
+
+    fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        if self.volume.is_volatile() {
+            return Ok(());
+        }
+        self.sync_all(noted)
     }
 }
 
@@ -707,8 +718,12 @@ impl FlushTarget for FlushOf {
         self.0.flush_file_system()
     }
 
-    fn is_flushed_with_all(&self) -> bool {
-        FlushTarget::is_flushed_with_all(&*self.0)
+    fn shares_flushes(&self) -> bool {
+        self.0.shares_flushes()
+    }
+
+    fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        self.0.flush_for_all(noted)
     }
 
     fn flush_begins(&self) {
@@ -735,6 +750,14 @@ impl FlushTarget for AllOf {
 
     fn flush_file_system(&self) -> Result<(), FsError> {
         self.0.flush_file_system()
+    }
+
+    fn shares_flushes(&self) -> bool {
+        self.0.shares_flushes()
+    }
+
+    fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        self.0.flush_for_all(noted)
     }
 }
 

@@ -163,7 +163,9 @@ impl Locks {
                 // Another restart may have been noticed meanwhile.
                 of.reclaim = match of.reclaim {
                     Some(newer) if newer.since != reclaim.since && is_unsure => Some(newer),
-                    _ => is_later.then_some(later),
+                    // What is unsure again since the connection was made again meanwhile was left out when all were
+                    // judged.
+                    _ => (is_later || is_unsure).then_some(later),
                 };
                 of.is_remade &= is_unsure;
             }
@@ -210,16 +212,17 @@ impl Locks {
                 }
                 Fate::Lost
             }
-            Ok(NlmStat::DeniedGracePeriod) => Fate::Unknown,
+            Ok(NlmStat::DeniedGracePeriod)
+            | Err(Unanswered::NotSent(_) | Unanswered::InDoubt(_)) => Fate::Unknown,
             // A server that has just started may not be able to tell.
             Ok(NlmStat::DeniedNoLocks) | Err(Unanswered::NotServed | Unanswered::Refused(_))
                 if since.elapsed() < STARTING =>
             {
                 Fate::Unknown
             }
+            // Whoever may ask for locks may ask for those that he had.
             Err(Unanswered::Refused(_)) if is_reclaim => Fate::Unknown,
             Ok(_) | Err(Unanswered::NotServed | Unanswered::Refused(_)) => Fate::Lost,
-            Err(Unanswered::NotSent(_) | Unanswered::InDoubt(_)) => Fate::Unknown,
         };
         Reclaimed { fate, doubt }
     }

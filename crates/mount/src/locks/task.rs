@@ -349,9 +349,7 @@ impl Locks {
             (remote, parts, unsure, state.generation)
         };
         let Some(remote) = remote else { return };
-        // It may turn out that they need not be reclaimed: what is in doubt of them still is then.
-        let mut pause = (!unsure.is_empty()).then_some(LATER);
-        let mut lost = Vec::new();
+        let (mut pause, mut lost) = (None, Vec::new());
         let (mut is_remade, mut is_given_up, mut is_unanswered) = (false, false, false);
         for (span, kind) in parts {
             let told = match kind {
@@ -375,13 +373,17 @@ impl Locks {
                 (Ok(NlmStat::Granted), _) | (Ok(_), None) => {}
                 (_, Some(kind)) => lost.push(Held { owner: task.owner, span, kind }),
             }
-            if told.is_repeated {
+            if told.is_repeated || (is_unanswered && told.is_in_doubt()) {
                 pause = Some(AFTERMATH);
             }
             if is_unanswered {
                 pause = pause.max(Some(LATER));
                 break;
             }
+        }
+        if !unsure.is_empty() && !is_given_up {
+            // If they need not be reclaimed after all, they are to be mended then.
+            pause = pause.max(Some(LATER));
         }
         self.lose(task, &lost);
         let mut state = self.state.lock();
@@ -398,7 +400,7 @@ impl Locks {
         }
         let doubt = pause.map(|pause| (task.span, pause));
         self.end_in(&mut state, task.key(), End { doubt, again: None });
-        if let Some(of) = state.owner(task.key()) {
+        if is_unanswered && let Some(of) = state.owner(task.key()) {
             of.keep_doubt(since);
         }
         drop(state);
