@@ -475,7 +475,8 @@ impl State {
                 || held.recall.is_some()
         };
         let is_contended = shard.files.get(&file).is_some_and(|all| all.iter().any(conflicts));
-        if !is_alone || is_contended || !self.files.may_delegate(client, &file, kind) {
+        let may_have = self.files.may_delegate(client, &file, (kind, is_reclaim));
+        if !is_alone || is_contended || !may_have {
             self.delegations.unmark(&file);
             return Err(NotDelegated::Contention);
         }

@@ -83,6 +83,24 @@ fn status_flags(session: &Arc<Session>, now_ms: u64, sequence: u32) -> u32 {
 }
 
 #[test]
+fn who_opened_its_file_to_write_after_the_grant_gets_it_back() {
+    use DelegationKind::Read;
+    let state = state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (one, two) = (one.client(), two.client());
+    let reclaim = |client| {
+        let (file, handle, is_reclaim) = (file(1), &b"handle"[..], true);
+        state.delegate(1, client, &Delegate { file, kind: Read, handle, is_reclaim })
+    };
+    // Its own opens are reclaimed first.
+    open(&state, one, BOTH, DENY_NONE).expect("open");
+    assert_eq!(delegate(&state, 1, one, Read), Err(NotDelegated::Contention));
+    reclaim(one).expect("it had that, and the file open");
+    assert_eq!(state.delegations(), 1);
+    assert_eq!(reclaim(two), Err(NotDelegated::Contention), "another writes");
+}
+
+#[test]
 fn a_delegation_is_granted_to_who_is_alone() {
     use DelegationKind::{Read, Write};
     let state = state();
