@@ -670,6 +670,7 @@ impl State {
         }
         // Before others get what it kept from them.
         self.journal.note(&Event::DelegationRevoked { client: client.id(), number });
+        self.journal.takes_away();
         client.revoked.fetch_add(1, Ordering::Relaxed);
         self.delegations.counters.revoked.fetch_add(1, Ordering::Relaxed);
         self.release_delegation(file, number);
