@@ -10,7 +10,7 @@
 
 mod message;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -91,14 +91,14 @@ struct InFlight {
 #[derive(Default)]
 struct Table {
     /// By xid.
-    in_flight: HashMap<u32, InFlight>,
+    in_flight: BTreeMap<u32, InFlight>,
     waiting: Waiting,
 }
 
 /// What waits for a slot or a connection, by client: never more of one than are looked through.
 #[derive(Default)]
 struct Waiting {
-    by_client: HashMap<ClientId, Vec<Notice>>,
+    by_client: BTreeMap<ClientId, Vec<Notice>>,
     count: usize,
 }
 
@@ -258,7 +258,7 @@ impl Shared {
         let (ended, silent, unsent) = self.callbacks.change(|table| {
             let is_over = |_: &u32, call: &mut InFlight| !call.session.has_back_channel();
             let ended: Vec<InFlight> =
-                table.in_flight.extract_if(is_over).map(|(_, call)| call).collect();
+                table.in_flight.extract_if(.., is_over).map(|(_, call)| call).collect();
             let (mut silent, mut unsent) = (Vec::new(), Vec::new());
             for (xid, call) in &table.in_flight {
                 match call.sent {
