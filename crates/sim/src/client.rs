@@ -1,6 +1,7 @@
 //! What a simulated client is for the rest of the simulation.
 
 use crate::Checked;
+use crate::delegated::Delegated;
 use crate::held::Held;
 use crate::message::Request;
 use crate::random::Random;
@@ -20,6 +21,8 @@ pub(crate) struct Context<'a> {
     pub(crate) random: &'a mut Random,
     /// What all clients hold.
     pub(crate) held: &'a mut Held,
+    /// What clients have opened and were delegated.
+    pub(crate) delegated: &'a mut Delegated,
 }
 
 /// What follows a reply.
@@ -53,4 +56,9 @@ pub(crate) trait Client {
 
     /// The results of the worker's call, behind RPC's header.
     fn reply(&mut self, worker: usize, results: &[u8], cx: &mut Context<'_>) -> Checked<Then>;
+
+    /// The server calls the client, by a connection that this one has made; the reply, if there is one.
+    fn called(&mut self, _message: &[u8], _cx: &mut Context<'_>) -> Checked<Option<Vec<u8>>> {
+        Ok(None)
+    }
 }

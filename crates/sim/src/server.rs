@@ -38,12 +38,17 @@ struct KeptState {
     /// The process is dead, and keeps nothing more.
     is_dead: AtomicBool,
     loses: bool,
+    /// What comes last is kept with what comes next.
+    late: Option<Mutex<Vec<u8>>>,
 }
 
 impl StateKeeper for KeptState {
     fn keep(&self, take: &dyn Fn(&mut Vec<u8>)) {
         let mut events = Vec::new();
         take(&mut events);
+        if let Some(late) = &self.late {
+            std::mem::swap(&mut *late.lock(), &mut events);
+        }
         if !self.is_dead.load(Ordering::Relaxed) && !self.loses {
             self.events.lock().extend_from_slice(&events);
         }
@@ -289,7 +294,7 @@ impl Server {
             instance: self.instance,
             nfs2: false,
             nfs4: true,
-            delegations: Delegations::None,
+            delegations: Delegations::Write,
             local_guard: steadfast_engine::LocalGuard::None,
             idmapping: steadfast_engine::IdMapping::default(),
             handle_key: HANDLE_KEY,
@@ -304,7 +309,9 @@ impl Server {
         let events = std::mem::take(&mut *self.state.events.lock());
         let mut image = StateImage::default();
         image.add(&events).map_err(|_| "the state's events cannot be read".to_owned())?;
-        self.state = Arc::new(KeptState { loses: self.state.loses, ..KeptState::default() });
+        let late = (self.mutation == Mutation::StateImageLate).then(Mutex::default);
+        let loses = self.state.loses;
+        self.state = Arc::new(KeptState { loses, late, ..KeptState::default() });
         let records = self.records.records.lock().clone();
         self.records = Arc::new(KeptRecords {
             records: Mutex::new(records.clone()),
