@@ -57,6 +57,11 @@ pub(crate) trait Client {
     /// The results of the worker's call, behind RPC's header.
     fn reply(&mut self, worker: usize, results: &[u8], cx: &mut Context<'_>) -> Checked<Then>;
 
+    /// The server calls the client's NLM to say that it has a lock; the result, if there is one.
+    fn granted(&mut self, _arguments: &[u8], _cx: &mut Context<'_>) -> Checked<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
     /// The server calls the client, by a connection that this one has made; the reply, if there is one.
     fn called(&mut self, _message: &[u8], _cx: &mut Context<'_>) -> Checked<Option<Vec<u8>>> {
         Ok(None)

@@ -93,6 +93,8 @@ struct Delegation {
     content: Option<u64>,
     /// The client was asked for it.
     is_recalled: bool,
+    /// When it took that.
+    recalled_ms: u64,
     /// It will not return it.
     is_kept: bool,
 }
@@ -441,7 +443,11 @@ impl Client for DelegateClient {
         let next = self.worker(index)?.next.take();
         let call = match next {
             Some(call) if index == STATELESS => call,
-            _ if index == STATELESS => self.choose_as_stranger(cx),
+            _ if index == STATELESS => {
+                // The reply to the last one may not have been waited for.
+                self.worker(index)?.refused_ms = None;
+                self.choose_as_stranger(cx)
+            }
             next => {
                 if cx.now_ms < self.silent_until_ms {
                     self.worker(index)?.next = next;
@@ -517,7 +523,9 @@ impl Client for DelegateClient {
                 *attentive_ms = cx.now_ms;
             }
             cx.delegated.recalled += u64::from(!delegation.is_recalled);
-            delegation.is_recalled = true;
+            if !delegation.is_recalled {
+                (delegation.is_recalled, delegation.recalled_ms) = (true, cx.now_ms);
+            }
             NfsStat4::Ok
         })?;
         Ok(Some(reply))

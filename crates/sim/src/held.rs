@@ -45,6 +45,10 @@ pub(crate) struct Held {
     lost: Vec<Lock>,
     /// When each client has sent the last call that was answered.
     renewed_ms: BTreeMap<u64, u64>,
+    /// How often a host was called that it has a lock.
+    pub(crate) grants_by_call: u64,
+    /// How often a host has restarted.
+    pub(crate) restarts: u64,
     /// How often a lock was granted.
     pub(crate) grants: u64,
     /// How often a lock was reclaimed.
@@ -148,6 +152,23 @@ impl Held {
             self.unlock(&part);
             self.locks.push(part);
         }
+    }
+
+    /// Whether an owner holds a range, at least of this kind.
+    pub(crate) fn has(&self, lock: &Lock) -> bool {
+        let is_at = |held: &Lock, block: u64| {
+            held.is_owned_by(lock)
+                && held.file == lock.file
+                && (held.first..held.end).contains(&block)
+                && held.is_write >= lock.is_write
+        };
+        (lock.first..lock.end).all(|block| self.locks.iter().any(|held| is_at(held, block)))
+    }
+
+    /// Whether any owner of a client holds a block of any file.
+    pub(crate) fn holds_block(&self, client: u64, block: u64) -> bool {
+        let of_client = self.locks.iter().filter(|held| held.client == client);
+        of_client.into_iter().any(|held| (held.first..held.end).contains(&block))
     }
 
     /// What an owner holds.

@@ -14,7 +14,9 @@
 //!   hear of it; and that change the same files by NFSv3. While a client has a delegation, nobody does what
 //!   that forbids, and what it knows of the file stays true; who hears the server and returns what it is
 //!   asked for loses nothing; who is in somebody's way is not so for ever.
-//! - `hosts`: clients of NLM that lock ranges of these files, too.
+//! - `hosts`: clients of NLM that lock ranges of these files, too, and wait for some of them. They are called
+//!   when they have them; these calls are lost and late, or cross the end of the wait. Hosts restart, and
+//!   say so by NSM. Nothing stays in the server of what they do not know of, and nobody waits behind nobody.
 //!
 //! Beside that no reply leaves before what it promises is stable, no place in the log stays unfilled after
 //! a call, and no call waits for longer than its limit.
@@ -23,8 +25,8 @@
 //! repeated and reordered. The storage has calls wait. The process is killed between two events, and in
 //! the middle of a change; the power fails at any record of the log.
 //!
-//! Not simulated: threads (an engine's call is one step), failing and full disks, locks
-//! that are waited for, NSM, NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
+//! Not simulated: threads (an engine's call is one step), failing and full disks,
+//! waits of NFSv4.1 for locks, NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
 //! the server, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
 //! a call that its client means.
 //!
@@ -46,6 +48,7 @@ mod disk;
 mod held;
 mod history;
 mod hosts;
+mod leftovers;
 mod locks;
 mod message;
 mod names;
@@ -126,6 +129,10 @@ pub struct Report {
     pub power_cuts: u64,
     /// Locks that were granted.
     pub grants: u64,
+    /// Locks that hosts waited for, and were called that they have.
+    pub waits: u64,
+    /// How often a host has restarted.
+    pub host_restarts: u64,
     /// Locks that were reclaimed.
     pub reclaims: u64,
     /// Delegations that were granted, and given back after a loss.

@@ -2,18 +2,20 @@
 
 mod begin;
 mod faults;
+mod grants;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use steadfast_engine::Transport;
+use steadfast_engine::{Grant, OutboundCall, Transport};
 use steadfast_xdr::Reader;
 
 use crate::client::{Client, Context, Then};
 use crate::delegated::Delegated;
 use crate::held::Held;
 use crate::history::History;
+use crate::leftovers::Leftovers;
 use crate::message::{is_call, results, xid};
 use crate::random::Random;
 use crate::server::{Delivered, Server};
@@ -28,6 +30,8 @@ const RESEND_UDP_MS: u64 = 1_100;
 const LATE_US: u64 = 8_000_000;
 /// Connections have numbers from here on; below are those of datagrams.
 const CONNECTIONS_FROM: u64 = 1_000;
+/// What hosts have is compared after so many seconds.
+const COMPARED_S: u64 = 5;
 /// So many clients make as many calls, and have as many faults of their own, as a run by the seed has.
 const FEW: u64 = 8;
 /// The longest time between two faults, in µs.
@@ -62,6 +66,19 @@ enum Event {
     Noticed {
         connection: u64,
         epoch: u64,
+    },
+    /// A host is to be told that it has a lock.
+    Grant {
+        epoch: u64,
+        call: Box<OutboundCall>,
+        grant: Box<Grant>,
+        pause_ms: u64,
+    },
+    /// A host's answer to that.
+    Answer {
+        epoch: u64,
+        grant: Box<Grant>,
+        result: Vec<u8>,
     },
     Disk,
     GoOn,
@@ -165,6 +182,7 @@ pub(crate) struct World {
     links: Vec<Link>,
     held: Held,
     delegated: Delegated,
+    leftovers: Leftovers,
     history: History,
     /// Counts starts: what was on its way to a process before does not arrive.
     epoch: u64,
@@ -190,6 +208,7 @@ impl World {
             links: Vec::new(),
             held: Held::default(),
             delegated: Delegated::default(),
+            leftovers: Leftovers::default(),
             history: History::new(options.history),
             epoch: 0,
             next_connection: CONNECTIONS_FROM,
@@ -211,6 +230,8 @@ impl World {
                 virtual_ms: world.now_ms(),
                 grants: world.held.grants,
                 reclaims: world.held.reclaims,
+                waits: world.held.grants_by_call,
+                host_restarts: world.held.restarts,
                 delegations: world.delegated.granted,
                 recalls: world.delegated.recalled,
                 revocations: world.delegated.revoked,
@@ -263,6 +284,15 @@ impl World {
                     self.server.notices_closed(connection);
                 }
             }
+            Event::Grant { epoch, call, grant, pause_ms } => {
+                self.tell_of_grant(epoch, call, grant, pause_ms)?;
+            }
+            Event::Answer { epoch, grant, result } => {
+                if epoch == self.epoch {
+                    self.server.answer_grant(self.now_ms(), &grant, &result)?;
+                    self.send_replies();
+                }
+            }
             Event::Disk => {
                 self.disk_is_due = false;
                 self.server.disk_writes(self.now_ms(), &mut self.random);
@@ -274,8 +304,13 @@ impl World {
                 self.delivered(&delivered);
             }
             Event::Tick => {
-                self.server.tick(self.now_ms());
+                let now_ms = self.now_ms();
+                self.server.tick(now_ms);
                 self.send_replies();
+                if now_ms / 1000 % COMPARED_S == 0 {
+                    let found = self.server.of_hosts();
+                    self.leftovers.compare(now_ms, &found, &self.held)?;
+                }
                 self.schedule(1_000_000, Event::Tick);
             }
             Event::Fault => self.fault(),
@@ -322,6 +357,12 @@ impl World {
             self.go_on_is_due = true;
             let delay_us = self.random.between(1_000, 400_000);
             self.schedule(delay_us, Event::GoOn);
+        }
+        for call in self.server.take_calls() {
+            let Some(grant) = call.grant.clone().map(Box::new) else { continue };
+            let (epoch, call, pause_ms) = (self.epoch, Box::new(call), 1_000);
+            let delay_us = self.delay_us();
+            self.schedule(delay_us, Event::Grant { epoch, call, grant, pause_ms });
         }
         for (connection, message) in self.server.take_outbox() {
             let is_of = |link: &Link| link.connection == Some(connection);
@@ -420,6 +461,13 @@ impl World {
         let Then { delay_ms, purges, forgets } = link.client.reply(worker, results, &mut cx)?;
         if purges {
             self.purge(client, xid);
+        }
+        if purges && forgets {
+            // The host has restarted: what it sent is gone.
+            let xids = self.links.get(client).into_iter().flat_map(|link| link.outstanding.keys());
+            for xid in xids.copied().collect::<Vec<_>>() {
+                self.purge(client, xid);
+            }
         }
         let rest_ms = delay_ms.max(REST_MAX_MS.min(self.rhythm.rest * delay_ms));
         self.schedule(1000 * rest_ms, Event::Think { client, worker });

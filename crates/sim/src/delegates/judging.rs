@@ -11,8 +11,10 @@ use crate::message::unreadable;
 /// A grace period lasts for two leases at most, and a tick.
 const GRACE_MS: u64 = 2 * LEASE_MS + 5_000;
 /// Who is in the way has returned what it has, or lost it, after so long: five leases if the server could
-/// not tell it, and what a client is away.
-const REFUSED_MS: u64 = 700_000;
+/// not tell it, one to return it, and one since it may have been silent.
+const REFUSED_MS: u64 = 7 * LEASE_MS;
+/// That a lease is over the server finds within this time.
+const REVOKED_WITHIN_MS: u64 = 5_000;
 /// Who hears the server, and does what that asks for, loses nothing. In so long it hears of a recall.
 const HEARD_WITHIN_MS: u64 = LEASE_MS + 60_000;
 const REVOKED_ALL: u32 = 0x8 | 0x10 | 0x20;
@@ -79,6 +81,7 @@ impl DelegateClient {
             self.doubts(cx)?;
         } else {
             cx.delegated.had_all(self.number, cx.sent_ms)?;
+            self.keeps_nothing_for_long(cx)?;
         }
         // Of the last operation: what precedes it is PUTFH, which tells nothing.
         let told = r.fixed_opaque(r.remaining()).map_err(unreadable)?;
@@ -94,6 +97,19 @@ impl DelegateClient {
             self.phase = Phase::Exchange;
         }
         Ok(then)
+    }
+
+    /// What was not returned within a lease of being recalled is revoked, and its client is told.
+    fn keeps_nothing_for_long(&self, cx: &Context<'_>) -> Checked {
+        let is_kept = |held: &Delegation| {
+            // Each process gives its holder a lease anew.
+            let is_told = held.is_recalled && held.recalled_ms > cx.started_ms;
+            is_told && cx.sent_ms > held.recalled_ms + LEASE_MS + REVOKED_WITHIN_MS
+        };
+        match self.files.iter().filter_map(|file| file.delegation).find(is_kept) {
+            Some(held) => Err(format!("client {} has kept {held:?} for too long", self.number)),
+            None => Ok(()),
+        }
     }
 
     /// The server has answered.
@@ -395,9 +411,15 @@ impl DelegateClient {
         if of.delegation.is_some() {
             return Err(format!("client {number} is delegated file {file} twice"));
         }
-        let (content, is_kept) = (None, false);
-        of.delegation =
-            Some(Delegation { stateid, writes, sent_ms, content, is_recalled, is_kept });
+        of.delegation = Some(Delegation {
+            stateid,
+            writes,
+            sent_ms,
+            content: None,
+            is_recalled,
+            recalled_ms: now_ms,
+            is_kept: false,
+        });
         cx.delegated.gets(number, file, What::Delegation(writes), sent_ms, now_ms);
         Ok(Some(writes))
     }

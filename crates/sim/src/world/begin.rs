@@ -90,7 +90,9 @@ impl World {
     fn cast(&mut self, clients: Option<u64>) -> Cast {
         let Some(clients) = clients else {
             if self.random.chance(300) {
-                // Time passes faster where nobody changes names: leases and recalls end.
+                // Time passes faster where nobody changes names: leases and recalls end, if no restart has
+                // them begin anew.
+                self.rhythm.faults_apart_us *= self.random.between(1, 20);
                 let (names, hosts) = (self.random.below(2), 0);
                 let (locks, delegates) = (self.random.below(2), self.random.between(2, 5));
                 let (files, delegated) = (FILES, DELEGATED);

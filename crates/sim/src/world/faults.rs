@@ -80,6 +80,7 @@ impl World {
             self.server.restart(now_ms, &mut self.random)?;
         }
         self.started_ms = now_ms;
+        self.leftovers.begin();
         self.send_replies();
         Ok(())
     }
