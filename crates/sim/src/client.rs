@@ -33,6 +33,8 @@ pub(crate) struct Then {
     /// No repetition of the call is executed any more. NFSv3 cannot tell a repetition of a call that was
     /// refused for now from the call that its client makes later.
     pub(crate) purges: bool,
+    /// The server has heard that the host has restarted, and has nothing of it any more.
+    pub(crate) has_told: bool,
     /// The client has started anew, and waits for no reply.
     pub(crate) forgets: bool,
 }

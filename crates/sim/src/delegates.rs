@@ -106,8 +106,8 @@ struct File {
     delegation: Option<Delegation>,
     /// It may have been revoked.
     is_doubted: bool,
-    /// It was revoked.
-    is_revoked: bool,
+    /// One that was revoked.
+    revoked: Option<StateId4>,
 }
 
 #[derive(Default)]
@@ -211,7 +211,7 @@ impl DelegateClient {
     /// What has to be done at once.
     fn due(&self, random: &mut crate::random::Random) -> Option<Call> {
         for (file, of) in (0..).zip(&self.files) {
-            if of.is_revoked {
+            if of.revoked.is_some() {
                 return Some(Call::Free(file));
             }
             let Some(delegation) = of.delegation else { continue };
@@ -383,7 +383,7 @@ impl DelegateClient {
                 at(file)(ops).op(Op4::DelegReturn, &DelegReturn4Args { stateid })
             }
             Call::Free(file) => {
-                let stateid = self.delegation(file)?;
+                let stateid = self.file(file).revoked.ok_or("nothing is revoked")?;
                 ops.op(Op4::FreeStateId, &FreeStateId4Args { stateid })
             }
             _ => ops.put(&self.directory).op(Op4::GetFh, &Nothing),

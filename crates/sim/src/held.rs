@@ -3,7 +3,7 @@
 //! A client holds a range from the reply that grants it until it sends the call that gives it up. It
 //! counts on it no longer than a lease after it sent the last call that the server has answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Checked;
 
@@ -45,6 +45,10 @@ pub(crate) struct Held {
     lost: Vec<Lock>,
     /// When each client has sent the last call that was answered.
     renewed_ms: BTreeMap<u64, u64>,
+    /// What each worker of a host waits for, or has a call under way about.
+    claims: BTreeMap<(u64, u64), Lock>,
+    /// Hosts that have restarted, of which the server has not heard.
+    pub(crate) telling: BTreeSet<u64>,
     /// How often a host was called that it has a lock.
     pub(crate) grants_by_call: u64,
     /// How often a host has restarted.
@@ -154,21 +158,27 @@ impl Held {
         }
     }
 
-    /// Whether an owner holds a range, at least of this kind.
-    pub(crate) fn has(&self, lock: &Lock) -> bool {
-        let is_at = |held: &Lock, block: u64| {
-            held.is_owned_by(lock)
-                && held.file == lock.file
-                && (held.first..held.end).contains(&block)
-                && held.is_write >= lock.is_write
+    /// A worker waits for this lock, or has a call under way about it; or about none.
+    pub(crate) fn claim(&mut self, client: u64, worker: u64, lock: Option<Lock>) {
+        match lock {
+            Some(lock) => self.claims.insert((client, worker), lock),
+            None => self.claims.remove(&(client, worker)),
         };
-        (lock.first..lock.end).all(|block| self.locks.iter().any(|held| is_at(held, block)))
     }
 
-    /// Whether any owner of a client holds a block of any file.
-    pub(crate) fn holds_block(&self, client: u64, block: u64) -> bool {
-        let of_client = self.locks.iter().filter(|held| held.client == client);
-        of_client.into_iter().any(|held| (held.first..held.end).contains(&block))
+    /// Whether any worker of a host holds a block of any file, or may.
+    pub(crate) fn has_block(&self, client: u64, block: u64) -> bool {
+        let all = self.locks.iter().chain(self.claims.values());
+        let mut of_client = all.filter(|lock| lock.client == client);
+        self.telling.contains(&client)
+            || of_client.any(|lock| (lock.first..lock.end).contains(&block))
+    }
+
+    /// Whether any worker of a host waits for a block of any file, or may.
+    pub(crate) fn waits_for_block(&self, client: u64, block: u64) -> bool {
+        let mut of_client = self.claims.values().filter(|lock| lock.client == client);
+        self.telling.contains(&client)
+            || of_client.any(|lock| (lock.first..lock.end).contains(&block))
     }
 
     /// What an owner holds.

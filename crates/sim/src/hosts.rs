@@ -65,6 +65,8 @@ struct Worker {
     waits: Option<(Lock, u64)>,
     /// It was called that it has the lock, before it was told that it waits.
     was_called: bool,
+    /// What it has taken by such calls. The server may call again, if it did not hear the answer.
+    taken: Vec<Lock>,
 }
 
 /// The client.
@@ -191,7 +193,11 @@ impl Client for HostClient {
         }
         if let Some(worker) = self.workers.get_mut(index) {
             worker.was_called = false;
+            if let Call::Wait(lock) = &call {
+                worker.taken.retain(|taken| taken != lock);
+            }
         }
+        cx.held.claim(self.number, index as u64, call.lock().cloned());
         let request = self.request(&call);
         if let Some(worker) = self.workers.get_mut(index) {
             worker.call = Some(call);
@@ -211,7 +217,8 @@ impl Client for HostClient {
         let call = worker.call.take().ok_or("a reply to no call")?;
         if let Call::Notify = call {
             self.is_telling = false;
-            return Ok(Then::after(1));
+            cx.held.telling.remove(&self.number);
+            return Ok(Then { has_told: true, ..Then::after(1) });
         }
         if cx.random.chance(2) {
             return Ok(self.restart(cx));
@@ -227,8 +234,13 @@ impl Client for HostClient {
             (Call::Wait(lock), NlmStat::Blocked) => {
                 worker.waits = (!worker.was_called).then(|| (lock.clone(), cx.now_ms));
             }
-            // Whether the server knew of it is nothing to it.
-            (Call::Cancel(_), NlmStat::Granted | NlmStat::Denied) => {}
+            (Call::Cancel(_), NlmStat::Granted) => {}
+            // The server does not know that it waits: it may have the lock, and gives it up, as Linux does.
+            (Call::Cancel(lock), NlmStat::Denied) => {
+                worker.next = Some(Call::Unlock(lock.clone()));
+                cx.held.claim(self.number, index as u64, Some(lock.clone()));
+                return Ok(Then::after(cx.random.between(1, 120)));
+            }
             (Call::Lock(_), NlmStat::Denied) | (Call::Unlock(_), NlmStat::Granted) => {}
             (
                 Call::Lock(_) | Call::Unlock(_) | Call::Wait(_) | Call::Cancel(_),
@@ -246,6 +258,8 @@ impl Client for HostClient {
                 return Err(format!("{call:?} of client {} got {stat:?}", self.number));
             }
         }
+        let waits = worker.waits.as_ref().map(|(lock, _)| lock.clone());
+        cx.held.claim(self.number, index as u64, waits);
         Ok(Then::after(cx.random.between(1, 120)))
     }
 }
@@ -258,6 +272,7 @@ impl HostClient {
         self.workers.fill_with(Worker::default);
         cx.held.take(self.number);
         cx.held.restarts += 1;
+        cx.held.telling.insert(self.number);
         Then { purges: true, forgets: true, ..Then::after(cx.random.between(1, 3_000)) }
     }
 
@@ -276,11 +291,14 @@ impl HostClient {
         let waits = worker.waits.as_ref().is_some_and(|(waited, _)| *waited == lock);
         if asks || waits {
             (worker.waits, worker.was_called) = (None, true);
+            worker.taken.push(lock.clone());
             cx.held.grants_by_call += 1;
             cx.held.lock(cx.now_ms, lock)?;
+            if waits {
+                cx.held.claim(self.number, owner, None);
+            }
             return Ok(NlmStat::Granted);
         }
-        // It was called before, and the server has not heard the answer.
-        Ok(if cx.held.has(&lock) { NlmStat::Granted } else { NlmStat::Denied })
+        Ok(if worker.taken.contains(&lock) { NlmStat::Granted } else { NlmStat::Denied })
     }
 }

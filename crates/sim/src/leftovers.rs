@@ -6,15 +6,14 @@ use crate::Checked;
 use crate::held::Held;
 use crate::server::OfHost;
 
-/// A host that knows nothing of a lock is told of it, or has given it up, after so long: it may be cut off
-/// for 30 s, and is called again after as much.
-const LASTS_MS: u64 = 150_000;
+/// What is found so long apart was there meanwhile.
+const LASTS_MS: u64 = 12_000;
 
 /// What was found, and since when it is there.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    /// By client and block; or, where someone waits for it, the same and true.
-    since_ms: BTreeMap<(u64, u64, bool), u64>,
+    /// By client and block, and whether it waits for that, and is stuck.
+    since_ms: BTreeMap<(u64, u64, bool, bool), u64>,
 }
 
 impl Leftovers {
@@ -31,8 +30,12 @@ impl Leftovers {
         let mut now = BTreeMap::new();
         for of in found {
             for block in of.first..of.end {
-                if of.is_stuck || !held.holds_block(of.client, block) {
-                    let key = (of.client, block, of.is_stuck);
+                let is_known = match of.waits {
+                    true => held.waits_for_block(of.client, block),
+                    false => held.has_block(of.client, block),
+                };
+                if of.is_stuck || !is_known {
+                    let key = (of.client, block, of.waits, of.is_stuck);
                     let since_ms = self.since_ms.get(&key).copied().unwrap_or(now_ms);
                     if now_ms > since_ms + LASTS_MS {
                         return Err(format!("{of:?} is left at the server since {since_ms} ms"));
@@ -54,7 +57,7 @@ mod tests {
     #[test]
     fn what_lasts_is_found() {
         let (mut held, mut leftovers) = (Held::default(), Leftovers::default());
-        let of = |is_stuck| OfHost { client: 1, first: 3, end: 5, is_stuck };
+        let of = |is_stuck| OfHost { client: 1, first: 3, end: 5, waits: is_stuck, is_stuck };
         held.renew(1, u64::MAX / 2, 0).expect("nothing is held");
         let lock = Lock { client: 1, owner: 0, file: 0, first: 3, end: 5, is_write: true };
         held.lock(0, lock.clone()).expect("free");
@@ -65,8 +68,10 @@ mod tests {
         at(0, true, &held).expect("for a moment");
         at(LASTS_MS, true, &held).expect("not for long");
         at(LASTS_MS + 1, true, &held).expect_err("nobody is in its way");
-        held.unlock(&Lock { end: 4, ..lock });
+        held.unlock(&Lock { end: 4, ..lock.clone() });
         at(0, false, &held).expect("for a moment");
         at(LASTS_MS + 1, false, &held).expect_err("nobody knows of it");
+        held.claim(1, 0, Some(lock));
+        at(LASTS_MS + 2, false, &held).expect("a call is under way");
     }
 }

@@ -216,6 +216,8 @@ pub(crate) struct OfHost {
     pub(crate) client: u64,
     pub(crate) first: u64,
     pub(crate) end: u64,
+    /// Whether it waits for it.
+    pub(crate) waits: bool,
     /// It waits, though nobody is in its way.
     pub(crate) is_stuck: bool,
 }
@@ -470,11 +472,13 @@ impl Server {
                 match held {
                     Held::Lock { range, .. } => {
                         let (first, end) = (range.offset, range.offset + range.length);
-                        all.push(OfHost { client, first, end, is_stuck: false });
+                        let (waits, is_stuck) = (false, false);
+                        all.push(OfHost { client, first, end, waits, is_stuck });
                     }
-                    Held::Wait { range, behind, .. } if behind.is_empty() => {
+                    Held::Wait { range, behind, .. } => {
                         let (first, end) = (range.offset, range.offset + range.length);
-                        all.push(OfHost { client, first, end, is_stuck: true });
+                        let (waits, is_stuck) = (true, behind.is_empty());
+                        all.push(OfHost { client, first, end, waits, is_stuck });
                     }
                     _ => {}
                 }

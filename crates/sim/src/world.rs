@@ -18,7 +18,7 @@ use crate::history::History;
 use crate::leftovers::Leftovers;
 use crate::message::{is_call, results, xid};
 use crate::random::Random;
-use crate::server::{Delivered, Server};
+use crate::server::{Delivered, OfHost, Server};
 use crate::{Checked, Failure, Options, Report};
 
 /// A call must be answered within so many ms in which its client is connected.
@@ -458,7 +458,12 @@ impl World {
         let status = Reader::new(results).u32().unwrap_or(0);
         self.history.note(self.now_us, &format!("{client}.{worker} < {xid:x} {status}"));
         let Some((link, mut cx)) = self.of(client, call.sent_ms) else { return Ok(()) };
-        let Then { delay_ms, purges, forgets } = link.client.reply(worker, results, &mut cx)?;
+        let Then { delay_ms, purges, has_told, forgets } =
+            link.client.reply(worker, results, &mut cx)?;
+        let is_left = |of: &OfHost| of.client == client as u64;
+        if has_told && let Some(left) = self.server.of_hosts().into_iter().find(is_left) {
+            return Err(format!("a host has restarted, and {left:?} is left"));
+        }
         if purges {
             self.purge(client, xid);
         }

@@ -123,13 +123,15 @@ impl DelegateClient {
 
     /// Something was revoked. What it is shows when it is returned.
     fn doubts(&mut self, cx: &mut Context<'_>) -> Checked {
-        let held = self.files.iter_mut().filter(|file| file.delegation.is_some());
+        let is_known = self.files.iter().any(|file| file.revoked.is_some());
         let mut count = 0;
+        // What is known to be revoked is not told of any more once it is freed.
+        let held = self.files.iter_mut().filter(|file| file.delegation.is_some());
         for file in held {
             file.is_doubted = true;
             count += 1;
         }
-        if count == 0 {
+        if count == 0 && !is_known {
             return Err(format!("client {} has nothing, and that was revoked", self.number));
         }
         for file in 0..self.files.len() as u64 {
@@ -274,7 +276,7 @@ impl DelegateClient {
             let sure = of.delegation.filter(is_sure);
             let content = sure.and_then(|held| held.content);
             let opened = of.opened.map(|(_, writes)| What::Open(writes));
-            let delegated = of.delegation.filter(|_| !of.is_doubted && !of.is_revoked);
+            let delegated = of.delegation.filter(|_| !of.is_doubted);
             let delegated = delegated.map(|held| What::Delegation(held.writes));
             // An open first: what it is delegated then is beside it.
             for what in opened.into_iter().chain(delegated).filter(|_| has_lost) {
@@ -337,8 +339,7 @@ impl DelegateClient {
                 self.is_revoked(call, cx)?;
             }
             Call::Free(file) if status == 0 => {
-                let of = self.file_mut(file)?;
-                (of.delegation, of.is_doubted, of.is_revoked) = (None, false, false);
+                self.file_mut(file)?.revoked = None;
             }
             Call::Look if status == 0 => {}
             _ => return Err(refused()),
@@ -364,7 +365,8 @@ impl DelegateClient {
                 "client {number} has lost {delegation:?} too early; it heard all since {attentive_ms}"
             ));
         }
-        of.is_revoked = true;
+        of.revoked = Some(delegation.stateid);
+        (of.delegation, of.is_doubted) = (None, false);
         cx.delegated.revoked += 1;
         cx.delegated.gives_up(number, file, true);
         Ok(())
@@ -408,6 +410,11 @@ impl DelegateClient {
             OpenDelegation4::Write { stateid, recall, .. } => (stateid, true, recall),
             _ => return Ok(None),
         };
+        if let Some(before) = of.delegation.take_if(|_| of.is_doubted) {
+            // It is that which was revoked.
+            (of.revoked, of.is_doubted) = (Some(before.stateid), false);
+            cx.delegated.revoked += 1;
+        }
         if of.delegation.is_some() {
             return Err(format!("client {number} is delegated file {file} twice"));
         }
