@@ -34,7 +34,6 @@ impl What {
     fn forbids(self, act: Self) -> bool {
         match (self, act) {
             (Self::Delegation(true), _) | (Self::Delegation(false), Self::Change) => true,
-            (Self::Delegation(false), Self::Look) => false,
             (Self::Delegation(false), Self::Open(writes) | Self::Delegation(writes)) => writes,
             (Self::Open(is_open_to_write), Self::Delegation(writes)) => writes || is_open_to_write,
             _ => false,

@@ -17,7 +17,6 @@ use steadfast_wire::nfs4::{
     StateProtect4, Write4Args,
 };
 use steadfast_wire::rpc::AuthSys;
-use steadfast_xdr::Reader;
 
 use crate::Checked;
 use crate::callbacks::{BackChannel, HAS_BACK_CHANNEL, PROGRAM, Told};

@@ -234,14 +234,14 @@ impl Client for HostClient {
             (Call::Wait(lock), NlmStat::Blocked) => {
                 worker.waits = (!worker.was_called).then(|| (lock.clone(), cx.now_ms));
             }
-            (Call::Cancel(_), NlmStat::Granted) => {}
             // The server does not know that it waits: it may have the lock, and gives it up, as Linux does.
             (Call::Cancel(lock), NlmStat::Denied) => {
                 worker.next = Some(Call::Unlock(lock.clone()));
                 cx.held.claim(self.number, index as u64, Some(lock.clone()));
                 return Ok(Then::after(cx.random.between(1, 120)));
             }
-            (Call::Lock(_), NlmStat::Denied) | (Call::Unlock(_), NlmStat::Granted) => {}
+            (Call::Lock(_), NlmStat::Denied)
+            | (Call::Cancel(_) | Call::Unlock(_), NlmStat::Granted) => {}
             (
                 Call::Lock(_) | Call::Unlock(_) | Call::Wait(_) | Call::Cancel(_),
                 NlmStat::DeniedGracePeriod,

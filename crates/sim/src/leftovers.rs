@@ -30,9 +30,10 @@ impl Leftovers {
         let mut now = BTreeMap::new();
         for of in found {
             for block in of.first..of.end {
-                let is_known = match of.waits {
-                    true => held.waits_for_block(of.client, block),
-                    false => held.has_block(of.client, block),
+                let is_known = if of.waits {
+                    held.waits_for_block(of.client, block)
+                } else {
+                    held.has_block(of.client, block)
                 };
                 if of.is_stuck || !is_known {
                     let key = (of.client, block, of.waits, of.is_stuck);

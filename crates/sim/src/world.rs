@@ -307,7 +307,7 @@ impl World {
                 let now_ms = self.now_ms();
                 self.server.tick(now_ms);
                 self.send_replies();
-                if now_ms / 1000 % COMPARED_S == 0 {
+                if (now_ms / 1000).is_multiple_of(COMPARED_S) {
                     let found = self.server.of_hosts();
                     self.leftovers.compare(now_ms, &found, &self.held)?;
                 }

@@ -256,9 +256,11 @@ impl Shared {
             return;
         }
         let (ended, silent, unsent) = self.callbacks.change(|table| {
-            let is_over = |_: &u32, call: &mut InFlight| !call.session.has_back_channel();
+            let is_over = |call: &InFlight| !call.session.has_back_channel();
+            let over = table.in_flight.iter().filter(|(_, call)| is_over(call));
+            let over: Vec<u32> = over.map(|(xid, _)| *xid).collect();
             let ended: Vec<InFlight> =
-                table.in_flight.extract_if(.., is_over).map(|(_, call)| call).collect();
+                over.iter().filter_map(|xid| table.in_flight.remove(xid)).collect();
             let (mut silent, mut unsent) = (Vec::new(), Vec::new());
             for (xid, call) in &table.in_flight {
                 match call.sent {

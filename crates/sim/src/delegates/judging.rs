@@ -1,10 +1,16 @@
 //! What the client makes of replies.
 
-use steadfast_wire::nfs4::{Open4Result, OpenDelegation4, Read4Result};
-use steadfast_xdr::Decode;
+use steadfast_wire::nfs4::{NfsStat4, Open4Result, OpenDelegation4, Read4Result};
+use steadfast_xdr::{Decode, Reader};
 
-use super::*;
+use super::{
+    ATTENTIVE_MS, Call, Deed, DelegateClient, Delegation, File, Lost, Phase, STATEFUL, STATELESS,
+    STRANGERS_FROM, Worker,
+};
+use crate::Checked;
 use crate::callbacks::PATH_DOWN;
+use crate::client::{Context, Then};
+use crate::delegated::What;
 use crate::held::LEASE_MS;
 use crate::message::unreadable;
 
