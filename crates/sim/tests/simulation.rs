@@ -52,7 +52,7 @@ fn no_seed_finds_a_fault() {
     );
     // A simulation in which nothing happens finds nothing.
     assert!(named.is_some() || kills > 20 && power_cuts > 10 && reclaims > 10);
-    assert!(named.is_some() || waits > 100 && host_restarts > 10);
+    assert!(named.is_some() || waits > 100 && host_restarts > 5);
     assert!(named.is_some() || delegations > 200 && recalls > 100 && revocations > 0);
 }
 
@@ -151,8 +151,9 @@ fn what_is_kept_too_late_is_found() {
 #[test]
 fn locks_that_nobody_recorded_are_found() {
     let what = found(Mutation::NoClientRecord);
-    // By who reclaims, or by who gets meanwhile what is not guarded.
-    assert!(what.contains("lost in a restart") || what.contains("conflicts"), "{what}");
+    // By who reclaims, of NFSv4 or of NLM, or by who gets meanwhile what is not guarded.
+    let told = ["lost in a restart", "Reclaim(", "conflicts"];
+    assert!(told.iter().any(|told| what.contains(told)), "{what}");
 }
 
 #[test]
