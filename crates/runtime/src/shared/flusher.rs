@@ -252,9 +252,12 @@ impl Flusher {
                     .collect()
             })
             .collect();
-        let sharing = targets.sharing();
+        let targets = targets.in_order();
+        // One whose flush is shared: all are of one file system.
+        let mut objects = targets.iter().map(|target| &target.object);
+        let sharing = objects.find(|object| object.last_shared_failure().is_some()).cloned();
         let failed = match &sharing {
-            Some(sharing) => self.flush_for_all(sharing, &targets.in_order(), shared),
+            Some(sharing) => self.flush_for_all(sharing, &targets, shared),
             None => self.flush(targets, shared),
         };
         let last_shared = sharing.as_deref().and_then(FlushTarget::last_shared_failure);
@@ -303,9 +306,8 @@ impl Flusher {
     }
 
     /// Flushes each object, or the whole file system when they are many; tells what failed.
-    fn flush(&self, targets: Targets, shared: &Shared) -> HashMap<u64, FsError> {
+    fn flush(&self, targets: Vec<Target>, shared: &Shared) -> HashMap<u64, FsError> {
         let mut failed = HashMap::new();
-        let targets = targets.in_order();
         if targets.len() > shared.options.flush_objects_max
             && let Some(first) = targets.first()
         {
@@ -448,12 +450,6 @@ impl Targets {
             }
         }
         key
-    }
-
-    /// One whose flush is shared: all are of one file system.
-    fn sharing(&self) -> Option<Arc<dyn FlushTarget>> {
-        let mut objects = self.by_key.values().map(|target| &target.object);
-        objects.find(|object| object.last_shared_failure().is_some()).cloned()
     }
 
     fn in_order(self) -> Vec<Target> {
