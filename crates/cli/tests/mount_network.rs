@@ -91,9 +91,10 @@ fn write_and_sync(file: &str) -> (Duration, String) {
 
 /// A program that has a file open, writes to it when it is told to, and says then that it has.
 fn waiting_writer(text: &str, file: &Path) -> Child {
-    let line = "exec >\"$1\"; read go; printf %s \"$0\"; echo written >&2";
-    let mut command = Command::new("sh");
-    command.args(["-c", line, text, utf8(file)]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    // Not by a shell: to say so it would close a duplicate of the file's descriptor.
+    let lines = "open my $file, '>', $ARGV[1] or die; <STDIN>; syswrite $file, $ARGV[0]; print STDERR \"written\\n\"";
+    let mut command = Command::new("perl");
+    command.args(["-e", lines, text, utf8(file)]).stdin(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
