@@ -43,7 +43,8 @@ fn the_log_tells_what_it_holds_and_is_flushed_by_command() {
     // The two operations, and a time mark after each if one was due.
     assert!((2..=4).contains(&records_held(&status)) && status["phase"] == "on", "{status}");
     assert_eq!(status["file_systems"][0]["path"], utf8(&logged.place.share));
-    assert!(status["stable"].as_u64() >= Some(2), "{status}");
+    // A mark need not be stable yet.
+    assert!(status["stable"].as_u64() >= status["last"].as_u64().map(|last| last - 1), "{status}");
     assert!(status["used_bytes"].as_u64() > Some(5000) && status["write_p50_ns"] != 0, "{status}");
     let told = logged.told(&["status"]);
     let tells_records = |count| told.contains(&format!("{count} records"));
@@ -55,7 +56,8 @@ fn the_log_tells_what_it_holds_and_is_flushed_by_command() {
     let statistics =
         output(&["statistics", "--json", "--state-directory", utf8(&logged.place.state)]);
     let statistics: Value = serde_json::from_slice(&statistics.stdout).unwrap();
-    assert!(statistics["log"]["records"].as_u64() >= Some(2), "{statistics}");
+    let records = statistics["log"]["records"].as_u64();
+    assert!(records.is_some_and(|count| (2..=4).contains(&count)), "{statistics}");
     let statistics = output(&["statistics", "--state-directory", utf8(&logged.place.state)]);
     assert!(String::from_utf8(statistics.stdout).unwrap().contains("intent log: on"));
     let refused = logged.refused(&["verify"]);
