@@ -62,6 +62,8 @@ struct Left<'a> {
     /// What is under way may come and go; and one change an object is enough, since what comes of
     /// several is nobody's to say.
     taken: BTreeSet<Number>,
+    /// By number of the file system: a file of several names that the ledger knows no more is one object, too.
+    taken_inodes: BTreeSet<u64>,
     taken_paths: BTreeSet<PathBuf>,
 }
 
@@ -82,6 +84,7 @@ impl<'a> Left<'a> {
             by_inode: moment.state.objects.iter().filter_map(numbered).collect(),
             moment,
             taken,
+            taken_inodes: BTreeSet::new(),
             taken_paths: BTreeSet::new(),
         })
     }
@@ -114,7 +117,9 @@ impl<'a> Left<'a> {
         let by_number =
             self.there.get(path).and_then(|seen| self.by_inode.get(&seen.inode).copied());
         let objects: BTreeSet<Number> = by_name.into_iter().chain(by_number).collect();
+        let inode = self.there.get(path).map(|seen| seen.inode);
         let is_free = objects.is_disjoint(&self.taken)
+            && inode.is_none_or(|inode| !self.taken_inodes.contains(&inode))
             && !self.taken_paths.contains(path)
             && place.is_none_or(|place| {
                 let mut under_way = self.moment.under_way.iter();
@@ -184,6 +189,7 @@ impl<'a> Left<'a> {
         };
         let Some(path) = path else { return Ok(None) };
         let Some((objects, place)) = self.concerned(&path) else { return Ok(None) };
+        self.taken_inodes.extend(self.there.get(&path).map(|seen| seen.inode));
         let at = self.share.join(&path);
         let done = match kind {
             Wanted::Write => {
@@ -325,14 +331,18 @@ impl Gap {
                         .any(|(path, seen)| seen.is_directory && path.file_name() == name);
                     if is_there || has_report { Ok(()) } else { Err("is not there any more") }
                 }
-                // Its name may be gone, or another's, by what was acknowledged.
-                Done::Mode(mode, inode) => match now.values().find(|it| it.inode == *inode) {
-                    None => Ok(()),
-                    Some(seen) if seen.mode & 0o7777 == *mode || is_told => Ok(()),
-                    // As the server calls what it knows no path of.
-                    Some(_) if said.contains(&format!("(file number {inode})")) => Ok(()),
-                    Some(_) => Err("has another mode, which is not reported"),
-                },
+                // Its name may be gone, or another's, by what was acknowledged, and it is told by those that it has.
+                Done::Mode(mode, inode) => {
+                    let of_it = || now.iter().filter(|(_, seen)| seen.inode == *inode);
+                    match of_it().next() {
+                        None => Ok(()),
+                        Some((_, seen)) if seen.mode & 0o7777 == *mode || is_told => Ok(()),
+                        Some(_) if of_it().any(|(path, _)| says(said, path)) => Ok(()),
+                        // As the server calls what it knows no path of.
+                        Some(_) if said.contains(&format!("(file number {inode})")) => Ok(()),
+                        Some(_) => Err("has another mode, which is not reported"),
+                    }
+                }
                 Done::Unlinked => {
                     findings.returned += usize::from(place.is_some());
                     Ok(())
@@ -385,4 +395,90 @@ impl Change {
 /// Whether the server's log names a path's last name.
 fn says(said: &str, path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| said.contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use steadfast_client::FileHandle;
+
+    use super::*;
+    use crate::journal::Journal;
+    use crate::nfs4::Deeds;
+    use crate::recording::{Recording, Shape};
+    use crate::storage::FileSystem;
+    use crate::workload::Mix;
+
+    /// A run in which nothing was done.
+    fn nothing() -> (Recording, Shape) {
+        let root = FileHandle(vec![1]);
+        let data = tempfile::tempfile().expect("a file");
+        let recording = Recording {
+            operations: vec![],
+            deeds: Deeds::default(),
+            surprises: vec![],
+            start: 0,
+            events: vec![],
+            devices: vec![],
+            state: State::new(root.clone()),
+            root,
+            journal: Arc::new(Journal::new(vec![], data)),
+            images: vec![],
+            load_seconds: 0.0,
+        };
+        let shape = Shape {
+            file_system: FileSystem::Btrfs,
+            seed: 1,
+            clients: 0,
+            holders: 0,
+            operations: 0,
+            log_bytes: None,
+            log_file_system: FileSystem::Ext4,
+            mix: Mix::default(),
+        };
+        (recording, shape)
+    }
+
+    /// Else the second change undoes the first, and the server is blamed.
+    #[test]
+    fn a_file_of_two_names_is_changed_once() {
+        let share = tempfile::tempdir().expect("a directory");
+        std::fs::write(share.path().join("one"), b"data").expect("a file");
+        std::fs::hard_link(share.path().join("one"), share.path().join("other")).expect("a link");
+        let (recording, shape) = nothing();
+        let moment = recording.beginning(&shape);
+        let mut random = Random::of(1, 2);
+        let mut left = Left::by_crash(share.path(), &moment).expect("a snapshot");
+        let first = left.change(Wanted::Write, &mut random).expect("a change");
+        assert!(first.is_some());
+        for wanted in [Wanted::Write, Wanted::Mode, Wanted::Unlink].repeat(10) {
+            let next = left.change(wanted, &mut random).expect("a change");
+            assert!(next.is_none(), "{next:?}");
+        }
+        let fresh = left.change(Wanted::Fresh, &mut random).expect("a change");
+        assert!(fresh.is_some());
+    }
+
+    #[test]
+    fn a_mode_is_told_by_any_name_that_the_file_has() {
+        let share = tempfile::tempdir().expect("a directory");
+        let moved = share.path().join("moved");
+        std::fs::write(&moved, b"data").expect("a file");
+        let inode = std::fs::metadata(&moved).expect("a file").ino();
+        let gap = |inode| {
+            let done = Done::Mode(0o7777, inode);
+            let (objects, path) = (BTreeSet::new(), PathBuf::from("before"));
+            Gap(vec![Change { path, done, objects, place: None }])
+        };
+        let found = |gap: &Gap, said: &str| {
+            let mut findings = Findings::default();
+            gap.judge(share.path(), said, &[], &mut findings).expect("a snapshot");
+            findings.violations.len()
+        };
+        assert_eq!(found(&gap(inode), "now  WARN /share/moved: its mode was set"), 0);
+        assert_eq!(found(&gap(inode), "now  WARN /share/before: its mode was set"), 0);
+        assert_eq!(found(&gap(inode), "now  WARN /share/another: its mode was set"), 1);
+        assert_eq!(found(&gap(inode + 1), ""), 0, "it is gone");
+    }
 }
