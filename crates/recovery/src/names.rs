@@ -126,10 +126,12 @@ impl Replay {
             let was_replaced = if can_be_had {
                 !is_known && self.is_of_under_way(place, &object, storage)?
             } else {
-                // What was removed for good is not to come back by it.
+                // What was removed for good is not to come back by it, and what must have other names is not to
+                // lack them.
                 let known = self.history.objects.get(&object);
                 let is_gone = known.is_some_and(|known| known.gone.is_some());
-                !is_known || wanted.is_some() && !is_gone
+                let has_others = !self.index.wanting(&object).is_empty();
+                !is_known || wanted.is_some() && !is_gone && !has_others
             };
             if was_replaced {
                 // The name was removed and is in use again, by something the log does not know; or

@@ -63,6 +63,85 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Local processes take and move names of what a crash has left, and make files: all names that others must have
+    /// they get, also where what is to have their old names is gone by that.
+    #[test]
+    fn names_that_are_taken_after_a_crash_are_missed_by_nobody_else(
+        steps in proptest::collection::vec(any::<Step>(), 1..40),
+        prefix: proptest::sample::Index,
+        taken in proptest::collection::vec((0..3_u8, any::<proptest::sample::Index>()), 1..5),
+        cuts in proptest::collection::vec(0..30_usize, 0..3),
+    ) {
+        let mut disk = Disk::new();
+        let mut next = 0;
+        for number in 0..6 {
+            step(&mut disk, &mut next, (1, [number, number / 2, 0, 0], 5));
+        }
+        let mut states = vec![disk.clone()];
+        let mut records = Vec::new();
+        for (index, (what, choices, number)) in steps.iter().enumerate() {
+            disk.clock = 1000 + index as i64;
+            // To make, remove, rename and link.
+            let what = [0, 1, 3, 5, 6, 7][usize::from(*what) % 6];
+            records.extend(step(&mut disk, &mut next, (what, *choices, *number)));
+            states.push(disk.clone());
+        }
+        let last = states.last().unwrap();
+        let mut disk = states[prefix.index(states.len())].clone();
+        disk.clock = 950_000;
+        let mut touched = std::collections::BTreeSet::new();
+        for (number, (how, at)) in taken.into_iter().enumerate() {
+            let all = all_names(&disk);
+            let files: Vec<_> =
+                all.iter().filter(|(_, object)| disk.names_of(object).is_none()).collect();
+            let Some(((dir, name), object)) = (!files.is_empty()).then(|| files[at.index(files.len())])
+            else { break };
+            let local = format!("local-{number}").into_bytes();
+            if how == 2 {
+                let made = key(1 << 40 | number as u64);
+                disk.add(made, FileKind::Regular);
+                disk.change_names(dir, |names| {
+                    names.insert(local, made);
+                });
+                continue;
+            }
+            disk.change_names(dir, |names| {
+                names.remove(name);
+                if how == 1 {
+                    names.insert(local, *object);
+                }
+            });
+            disk.touch(object, false);
+            disk.reap(object);
+            touched.insert(*object);
+        }
+        disk.clock = 1_000_000;
+        let by = || Replay::default().on_machine_started(Some(time(900_000)));
+        let mut observed = None;
+        for cut in cuts {
+            disk.budget = Some(cut);
+            let _ = replay_by(by(), &mut disk, &records, &mut observed);
+        }
+        disk.budget = None;
+        let report = replay_by(by(), &mut disk, &records, &mut observed).unwrap();
+        let told: Vec<_> = records.iter().map(|r| Change::decode(r).unwrap().0.action).collect();
+        let found = all_names(&disk);
+        for (at, object) in all_names(last).iter().filter(|(_, object)| !touched.contains(object)) {
+            prop_assert_eq!(found.get(at), Some(object), "{:?} {:?} {:?}", at, report.conflicts, told);
+        }
+    }
+}
+
+/// Every name with its directory, and what has it.
+fn all_names(disk: &Disk) -> std::collections::BTreeMap<(ObjectKey, Vec<u8>), ObjectKey> {
+    let dirs = disk.nodes.keys().filter_map(|dir| Some((*dir, disk.names_of(dir)?)));
+    dirs.flat_map(|(dir, names)| names.iter().map(move |(name, to)| ((dir, name.clone()), *to)))
+        .collect()
+}
+
 /// Who writes to a file and sets its mtime back is seen by what the next change of its names tells of before, also
 /// where another change of names came before.
 #[test]
