@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::thread::UnshareFlags;
@@ -104,7 +104,14 @@ impl Began {
         };
         rustix::thread::unshare(UnshareFlags::NEWTIME).context("a time namespace")?;
         std::fs::write("/proc/self/timens_offsets", format!("boottime {seconds} {rest}\n"))
-            .context("/proc/self/timens_offsets")
+            .context("/proc/self/timens_offsets")?;
+        // File systems have their times from the clock's last tick, which is 4 ms ago, or 160 ms where the machine is
+        // itself a guest of a busy one. Nothing is made on this machine before it began.
+        let began = rustix::time::clock_gettime(ClockId::Realtime);
+        while rustix::time::clock_gettime(ClockId::RealtimeCoarse) < began {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 }
 
