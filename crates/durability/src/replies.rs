@@ -73,6 +73,17 @@ struct Segments {
     told: Option<Instant>,
 }
 
+impl Segments {
+    fn remove_oldest(&mut self) -> io::Result<()> {
+        if let Some(oldest) = self.files.front() {
+            durable_file::remove(&oldest.path)?;
+            self.bytes -= oldest.bytes;
+            self.files.pop_front();
+        }
+        Ok(())
+    }
+}
+
 /// What the store has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepliesKept {
@@ -252,7 +263,7 @@ impl ReplyStore {
         let mut chunks = std::mem::take(&mut *self.gathered.lock()).chunks;
         let now_ms = self.uptime_ms();
         while let Some(chunk) = chunks.front() {
-            if let Err(error) = self.write_chunk(segments, chunk, now_ms) {
+            if let Err(error) = self.write_chunk_in_the_room_there_is(segments, chunk, now_ms) {
                 // Nobody knows what is in it now.
                 segments.open = None;
                 let mut gathered = self.gathered.lock();
@@ -270,6 +281,32 @@ impl ReplyStore {
             chunks.pop_front();
         }
         Ok(())
+    }
+
+    /// Where the disk is full the oldest segment makes room, as it would at the bound.
+    fn write_chunk_in_the_room_there_is(
+        &self,
+        segments: &mut Segments,
+        chunk: &[u8],
+        now_ms: u64,
+    ) -> io::Result<()> {
+        loop {
+            match self.write_chunk(segments, chunk, now_ms) {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    // What was written of the chunk is of no use.
+                    if let Some((file, written)) = segments.files.back().zip(segments.open.take()) {
+                        let _ = written.set_len(file.bytes);
+                        if segments.is_dirty {
+                            written.sync_data()?;
+                        }
+                    }
+                    let Some(oldest) = segments.files.front() else { return Err(error) };
+                    tell_of_less_room(&mut segments.told, &oldest.path, &error);
+                    segments.remove_oldest()?;
+                }
+                written => return written,
+            }
+        }
     }
 
     fn write_chunk(&self, segments: &mut Segments, chunk: &[u8], now_ms: u64) -> io::Result<()> {
@@ -325,9 +362,7 @@ impl ReplyStore {
             if !is_old && !is_much {
                 break;
             }
-            durable_file::remove(&oldest.path)?;
-            segments.bytes -= oldest.bytes;
-            segments.files.pop_front();
+            segments.remove_oldest()?;
         }
         Ok(())
     }
@@ -381,6 +416,18 @@ fn tell_of_failure(segments: &mut Segments, error: &io::Error) {
             "the replies to calls cannot be kept in the state directory: {error}; they stay in the \
              intent log while it has room; make room in the state directory, or calls that are sent \
              again after a crash may be executed again"
+        );
+    }
+}
+
+fn tell_of_less_room(told: &mut Option<Instant>, oldest: &Path, error: &io::Error) {
+    if told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
+        *told = Some(Instant::now());
+        tracing::warn!(
+            "{}, the oldest replies to calls, is removed, since the state directory has no room for newer \
+             ones: {error}; make room there, or calls that are sent again after a crash may be executed \
+             again (replies_mib of [log] is the most that replies take)",
+            oldest.display()
         );
     }
 }
@@ -555,6 +602,38 @@ mod tests {
             std::fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left.len(), 2, "{left:?}");
+    }
+
+    #[test]
+    fn on_a_full_disk_the_oldest_make_room() {
+        let place = tempfile::tempdir().unwrap();
+        for call in 0..3 {
+            // Each start begins a segment.
+            let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+            gather(&store, &[behind(call, b"reply")]);
+            store.flush().unwrap();
+        }
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        let fill_disk = || {
+            let full = File::options().write(true).open("/dev/full").unwrap();
+            store.segments.lock().open = Some(full);
+        };
+        fill_disk();
+        gather(&store, &[behind(3, b"reply")]);
+        store.flush().unwrap();
+        assert_eq!(store.kept().gathered_bytes, 0);
+        let files = || std::fs::read_dir(place.path().join(DIRECTORY)).unwrap().count();
+        assert_eq!(files(), 3);
+        let calls = [1, 2, 3].map(|call| behind(call, b"reply"));
+        assert_eq!(read(place.path()), calls);
+        // What has the newest goes last.
+        for call in 4..7 {
+            fill_disk();
+            gather(&store, &[behind(call, b"reply")]);
+            store.flush().unwrap();
+            assert_eq!(files(), 3);
+        }
+        assert_eq!(read(place.path()), [4, 5, 6].map(|call| behind(call, b"reply")));
     }
 
     #[test]
