@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::thread::UnshareFlags;
@@ -26,6 +26,9 @@ use crate::workload::{Load, Mix, Operation, Plan};
 
 /// The disk with the state directory, in bytes.
 const STATE_BYTES: u64 = 32 << 20;
+/// What the mark of an intent log on a file system begins with, at a block's beginning.
+const MARK_MAGIC: &[u8] = b"SfFsMark";
+const MARK_ALIGNMENT: usize = 4096;
 
 /// Where a run keeps what: all in memory, in a mount namespace of its own.
 #[derive(Clone, Debug)]
@@ -177,8 +180,6 @@ pub(crate) struct Recording {
     pub(crate) images: Vec<Image>,
     /// What is known before the first event.
     pub(crate) state: State,
-    /// How long the clients worked.
-    pub(crate) load_seconds: f64,
 }
 
 /// Recording disks that are mounted.
@@ -263,11 +264,9 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
     let start = journal.length();
     let load = Load::new(root.clone(), Some(Arc::clone(&journal)), shape.operations);
     let load = load.with(shape.mix, &places.share());
-    let started = Instant::now();
     let (clients, holders, seed) = (shape.clients, shape.holders, shape.seed);
     let plan = Plan { server: address(), clients, holders, seed, may_be_killed: false };
     load.run(&plan)?;
-    let load_seconds = started.elapsed().as_secs_f64();
     let events = journal.events();
     server.kill()?;
     recorder.close()?;
@@ -284,7 +283,6 @@ pub(crate) fn record(shape: &Shape, places: &Places, setup: &Setup) -> Result<Re
         root,
         journal,
         images,
-        load_seconds,
     })
 }
 
@@ -319,6 +317,28 @@ impl Recording {
             acknowledged: Vec::new(),
             holdings: Holdings::default(),
         }
+    }
+
+    /// The events by which a mark of the intent log on the data's disk was stable: each is of another checkpoint.
+    pub(crate) fn marked(&self) -> Result<Vec<usize>> {
+        let mut marked = Vec::new();
+        let mut is_written = false;
+        for (number, event) in self.events.iter().enumerate() {
+            match *event {
+                Event::Write { disk: 0, at, bytes, .. } => {
+                    for block in (0..u64::from(bytes)).step_by(MARK_ALIGNMENT) {
+                        let length = MARK_MAGIC.len() as u32;
+                        is_written |= self.journal.data(at + block, length)? == MARK_MAGIC;
+                    }
+                }
+                Event::Flush { disk: 0 } if is_written => {
+                    marked.push(number);
+                    is_written = false;
+                }
+                _ => {}
+            }
+        }
+        Ok(marked)
     }
 
     /// Random points, in order: half of them anywhere, half right after an acknowledgement, where a
@@ -445,4 +465,57 @@ pub(crate) fn write_new(image: &Image, path: &Path) -> Result<()> {
     }
     let file = File::create(path)?;
     image.write_to(&file).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+impl Recording {
+    /// A run in which nothing was done.
+    pub(crate) fn nothing(journal: Journal) -> Self {
+        let root = FileHandle(vec![1]);
+        Self {
+            operations: vec![],
+            deeds: Deeds::default(),
+            surprises: vec![],
+            start: 0,
+            events: journal.events(),
+            devices: vec![],
+            state: State::new(root.clone()),
+            root,
+            journal: Arc::new(journal),
+            images: vec![],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_counts_when_it_is_stable() {
+        let file = || tempfile::tempfile().expect("a file");
+        let journal = Journal::new(vec![file(), file()], file());
+        let mut second = vec![0; MARK_ALIGNMENT];
+        second.extend_from_slice(MARK_MAGIC);
+        let write = |disk, bytes: &[u8]| journal.write(disk, 8192, bytes).expect("recorded");
+        let flush = |disk| journal.note(Event::Flush { disk });
+        let mut expected = Vec::new();
+        for (disk, bytes, is_mark) in [
+            (0, MARK_MAGIC, true),
+            (0, b"data that is no mark".as_slice(), false),
+            (0, &second, true),
+            (0, b"SfFs", false),
+            (1, MARK_MAGIC, false),
+            (0, &second[1..], false),
+        ] {
+            write(disk, bytes);
+            flush(1);
+            if is_mark {
+                expected.push(journal.length());
+            }
+            flush(0);
+        }
+        write(0, MARK_MAGIC);
+        assert_eq!(Recording::nothing(journal).marked().expect("read"), expected);
+    }
 }

@@ -399,34 +399,16 @@ fn says(said: &str, path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use steadfast_client::FileHandle;
-
     use super::*;
     use crate::journal::Journal;
-    use crate::nfs4::Deeds;
     use crate::recording::{Recording, Shape};
     use crate::storage::FileSystem;
     use crate::workload::Mix;
 
     /// A run in which nothing was done.
     fn nothing() -> (Recording, Shape) {
-        let root = FileHandle(vec![1]);
         let data = tempfile::tempfile().expect("a file");
-        let recording = Recording {
-            operations: vec![],
-            deeds: Deeds::default(),
-            surprises: vec![],
-            start: 0,
-            events: vec![],
-            devices: vec![],
-            state: State::new(root.clone()),
-            root,
-            journal: Arc::new(Journal::new(vec![], data)),
-            images: vec![],
-            load_seconds: 0.0,
-        };
+        let recording = Recording::nothing(Journal::new(vec![], data));
         let shape = Shape {
             file_system: FileSystem::Btrfs,
             seed: 1,

@@ -29,8 +29,8 @@ use super::{Stage, excuse, excuse_under_way, is_changed_locally, not_started};
 const POINTS: usize = 14;
 /// The most that a point is before the end of the run, to be made within 2 s of its last change.
 const RECENT_EVENTS: u64 = 60;
-/// A state directory is so much older than the data, in seconds: several checkpoints.
-const OLDER_SECONDS: f64 = 0.5;
+/// A state directory is so many checkpoints older than the data: fewer are not told from a crash.
+const OLDER_CHECKPOINTS: usize = 3;
 /// The longest that a server replays before it is cut off.
 const REPLAY_MS: u64 = 40;
 /// Operations between two crashes.
@@ -247,10 +247,10 @@ fn older(
     stage: &Stage<'_>,
     random: &mut Random,
 ) -> Result<Option<Vec<Image>>> {
-    let events = recording.events.len() - recording.start;
-    let seconds_each = recording.load_seconds / events.max(1) as f64;
-    let distance = (OLDER_SECONDS / seconds_each.max(1e-9)) as usize;
-    let Some(latest) = moment.point.checked_sub(distance) else { return Ok(None) };
+    let marked = recording.marked()?;
+    let before = marked.partition_point(|event| *event < moment.point);
+    let oldest = before.checked_sub(OLDER_CHECKPOINTS).and_then(|number| marked.get(number));
+    let Some(latest) = oldest.copied() else { return Ok(None) };
     let Some(range) = latest.checked_sub(recording.start).filter(|range| *range > 0) else {
         return Ok(None);
     };
@@ -463,7 +463,6 @@ fn again(
         journal,
         images,
         state,
-        load_seconds: 0.0,
     };
     let mut points = next.points(SECOND_POINTS as usize, &mut random);
     points.sort_unstable();
