@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use steadfast_vfs::{FileKind, FsError};
+use steadfast_vfs::{FileKind, FsError, Time};
 
 use super::history::{Object, OwnedPlace};
 use super::{ASIDE_PREFIX, Conflict, ConflictKind, Replay, versions};
@@ -126,12 +126,13 @@ impl Replay {
             let was_replaced = if can_be_had {
                 !is_known && self.is_of_under_way(place, &object, storage)?
             } else {
-                // What was removed for good is not to come back by it, and what must have other names is not to
-                // lack them.
+                // What was removed for good is not to come back by it.
                 let known = self.history.objects.get(&object);
                 let is_gone = known.is_some_and(|known| known.gone.is_some());
-                let has_others = !self.index.wanting(&object).is_empty();
-                !is_known || wanted.is_some() && !is_gone && !has_others
+                !is_known
+                    || wanted.is_some()
+                        && !is_gone
+                        && !self.belongs_elsewhere(place, &object, todo, storage)?
             };
             if was_replaced {
                 // The name was removed and is in use again, by something the log does not know; or
@@ -253,27 +254,53 @@ impl Replay {
         Ok(true)
     }
 
+    /// When a name was bound as it must be, if its record tells.
+    fn bound_at(&self, place: &OwnedPlace) -> Option<Time> {
+        let dir = self.history.objects.get(&place.dir)?;
+        dir.ctime_after(self.history.entries.get(place)?.lsn)
+    }
+
     /// Whether what has a name was given it by an operation that was under way when the machine crashed: it
     /// was changed after the name was bound as it must be, and, for certain, before the crash.
-    /// What the log knows to have had the name before is not asked about.
     fn is_of_under_way(
         &self,
         place: &OwnedPlace,
         object: &ObjectKey,
         storage: &mut dyn Recoverable,
     ) -> Result<bool, FsError> {
-        let entry = self.history.entries.get(place);
-        let dir = self.history.objects.get(&place.dir);
-        let Some(logged) = entry.zip(dir).and_then(|(entry, dir)| dir.ctime_after(entry.lsn))
-        else {
-            return Ok(false);
-        };
+        let Some(logged) = self.bound_at(place) else { return Ok(false) };
         // Replay itself changes what the records mention.
         let before = match self.observed.get(object) {
             Some(before) => *before,
             None => storage.look(object)?,
         };
         Ok(before.is_some_and(|it| it.ctime >= logged && !self.may_be_of_later(it.ctime)))
+    }
+
+    /// Whether what has a name that something else must have, which is gone for good, goes to another name, or has
+    /// one: a later change has taken this one from it, and a local process has removed the other since the crash. Not
+    /// if an operation that was under way has given it the name back.
+    fn belongs_elsewhere(
+        &self,
+        place: &OwnedPlace,
+        object: &ObjectKey,
+        todo: &BTreeMap<OwnedPlace, Option<ObjectKey>>,
+        storage: &mut dyn Recoverable,
+    ) -> Result<bool, FsError> {
+        let now = storage.look(object)?;
+        let mut is_elsewhere = now.is_some_and(|it| it.kind != FileKind::Directory && it.links > 1);
+        for its in self.index.wanting(object).iter().filter(|its| todo.contains_key(its)) {
+            is_elsewhere |= self.can_be_had(&its.dir, storage)?;
+        }
+        let is_of_tick = self.is_of_tick_of(place, object);
+        Ok(is_elsewhere && (is_of_tick || !self.is_of_under_way(place, object, storage)?))
+    }
+
+    /// Whether an object was changed last in the tick of the clock in which a name was bound as it must be: which of
+    /// both was later is not known then.
+    fn is_of_tick_of(&self, place: &OwnedPlace, object: &ObjectKey) -> bool {
+        let bound = self.bound_at(place);
+        bound.is_some() && bound == self.before(object).map(|before| before.ctime)
     }
 
     /// Whether an object is there, or can be made again.

@@ -2,6 +2,7 @@
 //! them with any part of the data, and parts beyond the prefix; replay, itself cut short anywhere,
 //! brings back what was acknowledged.
 
+mod after_crash;
 mod begun;
 mod disk;
 mod histories;
