@@ -1,22 +1,27 @@
 //! What delegations of others have to do with a call (RFC 8881 §10.4): whoever is about to change an
 //! object, or to read one that somebody may have changed unseen, asks here first.
 //!
-//! If somebody has a delegation that conflicts, it is being recalled from then on, and the call fails
+//! Who only looks at the attributes of a file has its holder asked whether it has changed them ([`Call::look`]). If it
+//! has, or somebody has another delegation that conflicts, that is being recalled from then on. Meanwhile the call fails
 //! with `TryLater`. It waits ([`crate::waits`]) until the delegations are returned, for a while; then its
 //! client is told DELAY, JUKEBOX, or in NFSv2 nothing.
 
 use std::sync::Arc;
 
-use steadfast_state::{Change, Client, FileKey, StateError};
-use steadfast_vfs::{Caller, FsError, Name, StorageHandle, Waiting};
+use steadfast_state::{AtHolder, Change, Client, FileKey, StateError, StoredLook};
+use steadfast_vfs::{Attr, Caller, FsError, Name, StorageHandle, Waiting};
 
 use crate::Shared;
 use crate::call::{Call, Target};
+use crate::change_attribute::change_of;
 use crate::gate::file_key;
 use crate::waits::WaitFor;
 
 /// Which delegations the server grants.
 pub use steadfast_state::Delegations;
+
+/// How often a look begins again whose holder has changed the file, or returned it, while the storage was read.
+const LOOKS_MAX: u32 = 4;
 
 impl<'a> Call<'a> {
     /// The object is about to be changed. To be held until it is.
@@ -75,7 +80,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The object is about to be read by whoever has not opened it; or its attributes are.
+    /// The object is about to be read by whoever has not opened it.
     ///
     /// # Errors
     /// `TryLater` while the delegation of another, by which it may write, is recalled.
@@ -92,6 +97,44 @@ impl<'a> Call<'a> {
         begun.map_err(|error| self.is_kept_out(&file, error))
     }
 
+    /// The attributes of an object, which somebody is told: the holder of a delegation to write has said that it has
+    /// changed nothing, or there is none. All protocols ask here.
+    ///
+    /// # Errors
+    /// The storage's; `TryLater` while that client is asked, or its delegation is recalled.
+    pub(crate) fn look(
+        &mut self,
+        target: &Target<'_>,
+        by: Option<&Arc<Client>>,
+    ) -> Result<Attr, FsError> {
+        for _ in 0..LOOKS_MAX {
+            let at = self.begin_look(target, by)?;
+            let attr =
+                self.read(target, |caller| target.storage.attributes(caller, &target.handle))?;
+            let Some(at) = at else { return Ok(attr) };
+            let stored = StoredLook { change: change_of(attr.ctime), size: attr.size };
+            match self.shared.state.end_look(self.now_ms, &at, stored) {
+                Ok(true) => return Ok(attr),
+                Ok(false) => {}
+                Err(error) => return Err(self.is_kept_out(&file_key(target), error)),
+            }
+        }
+        Err(FsError::TryLater)
+    }
+
+    fn begin_look(
+        &mut self,
+        target: &Target<'_>,
+        by: Option<&Arc<Client>>,
+    ) -> Result<Option<AtHolder>, FsError> {
+        if !self.shared.state.has_delegations() {
+            return Ok(None);
+        }
+        let file = file_key(target);
+        let begun = self.shared.state.begin_look(self.now_ms, by, &file);
+        begun.map_err(|error| self.is_kept_out(&file, error))
+    }
+
     fn change_of(
         &mut self,
         file: &FileKey,
@@ -104,8 +147,12 @@ impl<'a> Call<'a> {
 
     /// Notes what the call waits for.
     fn is_kept_out(&mut self, file: &FileKey, error: StateError) -> FsError {
-        if error == StateError::Recalling {
-            self.awaits_recall(file);
+        match error {
+            StateError::Recalling => self.awaits_recall(file),
+            StateError::Asking => {
+                self.wait_for(WaitFor::Attributes(*file));
+            }
+            _ => {}
         }
         FsError::TryLater
     }
@@ -120,5 +167,11 @@ impl Shared {
     /// No delegation of this file is being recalled any more: calls that wait for that go on.
     pub(crate) fn delegation_is_returned(&self, file: &FileKey) {
         self.waits.wake(&WaitFor::File(*file));
+        self.holder_has_answered(file);
+    }
+
+    /// The holder of a delegation has said how its file is: calls that wait for that go on.
+    pub(crate) fn holder_has_answered(&self, file: &FileKey) {
+        self.waits.wake(&WaitFor::Attributes(*file));
     }
 }

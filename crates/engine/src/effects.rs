@@ -9,6 +9,7 @@ use steadfast_wire::nlm::{self, v4};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 use crate::Shared;
+use crate::callback::Asked;
 use crate::nlm::{note::Note, procedure};
 use crate::outbound::{Grant, Outbound, OutboundCall};
 
@@ -45,6 +46,7 @@ impl Shared {
                         continue;
                     }
                     Effect::Recall { .. }
+                    | Effect::AskHolder { .. }
                     | Effect::Returned { .. }
                     | Effect::Undelegated { .. } => {
                         continue;
@@ -70,6 +72,10 @@ impl Shared {
             match effect {
                 Effect::Recall { client, id, file, handle, not_before_ms } => {
                     self.recall((now_ms, not_before_ms), client, id, file, handle);
+                }
+                Effect::AskHolder { client, id, file, handle, question, not_before_ms } => {
+                    let asked = Asked::Attributes { id, file, handle, question };
+                    self.ask_holder((now_ms, not_before_ms), client, asked);
                 }
                 Effect::Returned { file } => self.delegation_is_returned(&file),
                 Effect::Undelegated { file } => self.local_guards.forget_unused(&file),

@@ -29,6 +29,7 @@ mod begun_replies;
 mod call;
 mod call_mark;
 mod callback;
+mod change_attribute;
 pub mod clients;
 mod complaint;
 mod compound;
@@ -286,6 +287,8 @@ impl Engine {
         self.shared.send_effects(now_ms);
         self.shared.settle_deferred_locks();
         self.shared.tick_callbacks(now_ms);
+        // Who was asked and does not answer has something recalled.
+        self.shared.send_effects(now_ms);
         // Storage that could not be opened for a mount may be there now.
         self.shared.waits.wake_for_names();
         self.replies.expire(now_ms);

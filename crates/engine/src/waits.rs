@@ -43,6 +43,8 @@ const NAMES_PATIENCE_MS: u64 = 8_000;
 pub(crate) enum WaitFor {
     /// That clients give back what they have of a file.
     File(FileKey),
+    /// That the holder of a delegation says how its file is.
+    Attributes(FileKey),
     /// That names are known by which the access to a share is decided.
     Names(ShareId),
 }
@@ -50,14 +52,14 @@ pub(crate) enum WaitFor {
 impl WaitFor {
     pub(crate) fn patience_ms(self) -> u64 {
         match self {
-            Self::File(_) => CLIENT_PATIENCE_MS,
+            Self::File(_) | Self::Attributes(_) => CLIENT_PATIENCE_MS,
             Self::Names(_) => NAMES_PATIENCE_MS,
         }
     }
 
     fn calls_of_client_max(self) -> usize {
         match self {
-            Self::File(_) => CALLS_OF_CLIENT_MAX,
+            Self::File(_) | Self::Attributes(_) => CALLS_OF_CLIENT_MAX,
             Self::Names(_) => CALLS_FOR_NAMES_MAX,
         }
     }

@@ -9,6 +9,7 @@
 //! Nothing here waits for a client, or holds its lock while a message is sent.
 
 mod message;
+mod questions;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_state::{
-    CallbackEnd, CallbackSlot, Client, ClientId, FileKey, Session, State, StateId,
+    CallbackEnd, CallbackSlot, Client, ClientId, FileKey, HolderSays, Session, State, StateId,
 };
 use steadfast_wire::nfs4::NfsStat4;
 use steadfast_wire::rpc::ReplyHeader;
 use steadfast_xdr::{Decode, Reader};
 
-pub(crate) use self::message::credential;
-use self::message::{Answer, Asked};
+use self::message::Answer;
+pub(crate) use self::message::{Asked, credential};
 use crate::peer::Peer;
 use crate::{Engine, Shared};
 
@@ -41,6 +42,11 @@ const UNKNOWN_MS: u64 = 5_000;
 const WAITING_MAX: usize = 16_384;
 /// And those of one client: as many as it may wait for locks.
 const WAITING_A_CLIENT_MAX: usize = 64;
+/// Questions to holders of delegations that wait for a slot or a connection. They have bounds of their own, so that
+/// nothing else is lost for them. The delegation of what exceeds them is recalled.
+const QUESTIONS_WAITING_MAX: usize = 4_096;
+/// Questions to one client, also those that are in flight.
+const QUESTIONS_A_CLIENT_MAX: usize = 16;
 
 /// Sends messages by connections that clients have made.
 pub trait CallbackSender: Send + Sync {
@@ -70,7 +76,14 @@ impl Notice {
         match &self.asked {
             Asked::LockIsFree { .. } => now_ms.saturating_sub(self.since_ms) > USEFUL_MS,
             Asked::Recall { id, file, .. } => !state.is_recall_unanswered(file, id),
+            Asked::Attributes { id, file, question, .. } => {
+                !state.is_holder_asked(file, id, *question)
+            }
         }
+    }
+
+    fn is_question(&self) -> bool {
+        matches!(self.asked, Asked::Attributes { .. })
     }
 }
 
@@ -93,6 +106,27 @@ struct Table {
     /// By xid.
     in_flight: HashMap<u32, InFlight>,
     waiting: Waiting,
+    questions: Waiting,
+}
+
+impl Table {
+    /// Keeps something for later, if it is not kept already. What there is no room for is given back.
+    fn keep(&mut self, notice: Notice) -> Option<Notice> {
+        if notice.is_question() {
+            self.questions.keep(notice, (QUESTIONS_WAITING_MAX, QUESTIONS_A_CLIENT_MAX))
+        } else {
+            self.waiting.keep(notice, (WAITING_MAX, WAITING_A_CLIENT_MAX))
+        }
+    }
+
+    /// Forgets what is kept of the same.
+    fn forget(&mut self, notice: &Notice) {
+        if notice.is_question() {
+            self.questions.forget(notice);
+        } else {
+            self.waiting.forget(notice);
+        }
+    }
 }
 
 /// What waits for a slot or a connection, by client: never more of one than are looked through.
@@ -103,17 +137,20 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Keeps something for later, if it is not kept already and there is room.
-    fn keep(&mut self, notice: Notice) {
-        if self.count >= WAITING_MAX {
-            return;
+    fn keep(&mut self, notice: Notice, (max, of_client_max): (usize, usize)) -> Option<Notice> {
+        if self.count >= max {
+            return Some(notice);
         }
         let of_client = self.by_client.entry(notice.client.id()).or_default();
-        let is_known = of_client.iter().any(|other| other.is_same(&notice));
-        if !is_known && of_client.len() < WAITING_A_CLIENT_MAX {
-            of_client.push(notice);
-            self.count += 1;
+        if of_client.iter().any(|other| other.is_same(&notice)) {
+            return None;
         }
+        if of_client.len() >= of_client_max {
+            return Some(notice);
+        }
+        of_client.push(notice);
+        self.count += 1;
+        None
     }
 
     /// Forgets what is kept of the same.
@@ -148,7 +185,8 @@ impl Callbacks {
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.lock();
         let changed = change(&mut table);
-        self.count.store(table.in_flight.len() + table.waiting.count, Ordering::Relaxed);
+        let waiting = table.waiting.count + table.questions.count;
+        self.count.store(table.in_flight.len() + waiting, Ordering::Relaxed);
         changed
     }
 
@@ -184,6 +222,8 @@ impl Engine {
         let mut reader = Reader::new(record);
         if let Ok(header) = ReplyHeader::decode(&mut reader) {
             self.shared.take_answer(peer.connection(), now_ms, header, &mut reader);
+            // Who does not answer a question has something recalled.
+            self.shared.send_effects(now_ms);
         }
         true
     }
@@ -201,7 +241,21 @@ impl Shared {
         let asked = Asked::LockIsFree { handle, client: client.id().0, owner };
         let notice = Notice { client, asked, since_ms: now_ms, due_ms: now_ms };
         if let Some(notice) = self.begin_callback(notice, now_ms) {
-            self.callbacks.change(|table| table.waiting.keep(notice));
+            self.keep_waiting(notice, now_ms);
+        }
+    }
+
+    /// Keeps what finds no slot or connection.
+    fn keep_waiting(&self, notice: Notice, now_ms: u64) {
+        if let Some(lost) = self.callbacks.change(|table| table.keep(notice)) {
+            self.is_lost(&lost, now_ms);
+        }
+    }
+
+    /// Something is not told. That a lock is free its client finds out itself, and the state asks for a recall again.
+    fn is_lost(&self, notice: &Notice, now_ms: u64) {
+        if notice.is_question() {
+            self.holder_says(&notice.asked, None, now_ms);
         }
     }
 
@@ -209,13 +263,21 @@ impl Shared {
     /// table is lost: the state asks for it again.
     pub(crate) fn recall(
         &self,
-        (now_ms, not_before_ms): (u64, u64),
+        times_ms: (u64, u64),
         client: Arc<Client>,
         id: StateId,
         file: FileKey,
         handle: Arc<[u8]>,
     ) {
-        let asked = Asked::Recall { id, file, handle };
+        self.tell_of_delegation(times_ms, client, Asked::Recall { id, file, handle });
+    }
+
+    fn tell_of_delegation(
+        &self,
+        (now_ms, not_before_ms): (u64, u64),
+        client: Arc<Client>,
+        asked: Asked,
+    ) {
         let due_ms = now_ms.max(not_before_ms);
         let notice = Notice { client, asked, since_ms: now_ms, due_ms };
         let is_under_way = self.callbacks.change(|table| {
@@ -226,7 +288,7 @@ impl Shared {
         }
         let kept = if due_ms > now_ms { Some(notice) } else { self.begin_callback(notice, now_ms) };
         if let Some(notice) = kept {
-            self.callbacks.change(|table| table.waiting.keep(notice));
+            self.keep_waiting(notice, now_ms);
         }
     }
 
@@ -238,9 +300,15 @@ impl Shared {
     }
 
     /// A callback was executed with this status, or was so before.
-    fn is_executed(&self, notice: Notice, status: NfsStat4, now_ms: u64) {
+    fn is_executed(
+        &self,
+        notice: Notice,
+        (status, says): (NfsStat4, Option<HolderSays>),
+        now_ms: u64,
+    ) {
         match (&notice.asked, status) {
             (_, NfsStat4::Delay) => self.keep_for_later(notice, now_ms),
+            (asked @ Asked::Attributes { .. }, _) => self.holder_says(asked, says, now_ms),
             (Asked::Recall { id, file, .. }, NfsStat4::Ok) => {
                 self.state.recall_is_answered(file, id);
             }
@@ -284,13 +352,16 @@ impl Shared {
         for xid in silent.chain(unsent) {
             self.transmit(xid, now_ms);
         }
+        self.give_up_questions(now_ms);
         self.send_waiting(now_ms);
     }
 
-    /// Sends what waits for a slot or connection, as far as there are some.
+    /// Sends what waits for a slot or connection, as far as there are some. Questions come last.
     fn send_waiting(&self, now_ms: u64) {
-        let waiting = self.callbacks.change(|table| std::mem::take(&mut table.waiting));
-        for notice in waiting.into_all() {
+        let (waiting, questions) = self.callbacks.change(|table| {
+            (std::mem::take(&mut table.waiting), std::mem::take(&mut table.questions))
+        });
+        for notice in waiting.into_all().chain(questions.into_all()) {
             let kept = if notice.is_useless(&self.state, now_ms) {
                 None
             } else if notice.due_ms > now_ms {
@@ -299,7 +370,7 @@ impl Shared {
                 self.begin_callback(notice, now_ms)
             };
             if let Some(notice) = kept {
-                self.callbacks.change(|table| table.waiting.keep(notice));
+                self.keep_waiting(notice, now_ms);
             }
         }
     }
@@ -311,7 +382,7 @@ impl Shared {
     fn keep_for(&self, delay_ms: u64, notice: Notice, now_ms: u64) {
         if !notice.is_useless(&self.state, now_ms) {
             let due_ms = now_ms.saturating_add(delay_ms);
-            self.callbacks.change(|table| table.waiting.keep(Notice { due_ms, ..notice }));
+            self.keep_waiting(Notice { due_ms, ..notice }, now_ms);
         }
     }
 
@@ -321,7 +392,11 @@ impl Shared {
         let begun = self.state.sessions_of(notice.client.id()).into_iter().find_map(|session| {
             session.back_connection()?;
             let target = session.callback_target()?;
-            let slot = session.begin_callback()?;
+            let slot = if notice.is_question() {
+                session.begin_question()?
+            } else {
+                session.begin_callback()?
+            };
             Some((session, target, slot))
         });
         let Some((session, target, slot)) = begun else { return Some(notice) };
@@ -332,6 +407,7 @@ impl Shared {
             message::call(xid, &target, *session.id(), slot, &notice.asked).into();
         if message.len() as u64 > u64::from(session.back().request_bytes_max) {
             session.end_callback(slot.slot, CallbackEnd::NotSequenced);
+            self.is_lost(&notice, now_ms);
             return None;
         }
         let (sent, is_passed_on, attempts) = (None, false, 0);
@@ -357,9 +433,10 @@ impl Shared {
                 if was_passed_on != next.is_none() {
                     let notice = call.notice.clone();
                     // Its other sessions have a try while there is no connection, and none afterwards.
-                    table.waiting.forget(&notice);
+                    table.forget(&notice);
                     if next.is_none() {
-                        table.waiting.keep(notice);
+                        // What there is no room for waits for this session alone.
+                        table.keep(notice);
                     }
                 }
                 next
@@ -405,14 +482,14 @@ impl Shared {
         let (session, number) = (Arc::clone(&call.session), call.slot.slot);
         let not_sequenced = || session.end_callback(number, CallbackEnd::NotSequenced);
         match message::answer(header, reader, *session.id(), call.slot) {
-            Ok(Answer::Sequenced { target_highest_slot, status }) => {
+            Ok(Answer::Sequenced { target_highest_slot, status, says }) => {
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
-                self.is_executed(call.notice, status, now_ms);
+                self.is_executed(call.notice, (status, says), now_ms);
             }
             Ok(Answer::Repeated) => {
                 let target_highest_slot = u32::MAX;
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
-                self.is_executed(call.notice, NfsStat4::Ok, now_ms);
+                self.is_executed(call.notice, (NfsStat4::Ok, None), now_ms);
             }
             // The client may be executing it since it was sent first: its sequence id is used.
             Ok(Answer::NotSequenced(NfsStat4::Delay)) if call.attempts > 1 => {
@@ -459,8 +536,10 @@ impl Shared {
 
     /// What was refused may be taken later, or by another session, if it is worth that.
     fn keep_recall(&self, notice: Notice, now_ms: u64) {
-        if matches!(notice.asked, Asked::Recall { .. }) {
-            self.keep_for(UNKNOWN_MS, notice, now_ms);
+        match &notice.asked {
+            Asked::Recall { .. } => self.keep_for(UNKNOWN_MS, notice, now_ms),
+            asked @ Asked::Attributes { .. } => self.holder_says(asked, None, now_ms),
+            Asked::LockIsFree { .. } => {}
         }
     }
 

@@ -20,10 +20,7 @@ impl Procedure for Getattr {
 
     fn run(call: &mut Call<'_>, arguments: &Getattr3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let mut w = Writer::new(&mut reply.bytes);
-        let result = call.resolve(arguments.object.0).and_then(|target| {
-            call.begin_read(&target, None)?;
-            call.read(&target, |caller| target.storage.attributes(caller, &target.handle))
-        });
+        let result = call.resolve(arguments.object.0).and_then(|target| call.look(&target, None));
         match result {
             Ok(attr) => {
                 encode::ok(&mut w);

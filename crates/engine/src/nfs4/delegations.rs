@@ -5,11 +5,12 @@ use std::sync::Arc;
 use steadfast_state::{
     Client, Delegate, DelegationKind, FileKey, NotDelegated, ShareAccess, StateId,
 };
-use steadfast_vfs::FsError;
+use steadfast_vfs::{Caller, FsError, Waiting};
 use steadfast_wire::nfs4::{
     Ace4, DelegReturn4Args, NfsStat4, Op4, OpenDelegation4, SpaceLimit4, StateId4,
 };
 
+use super::fattr;
 use super::handles::sealed;
 use super::stateids::{file_key, given};
 use super::status::OrStatus;
@@ -202,6 +203,9 @@ fn grant(
     let handle = sealed(run, &object);
     let request = Delegate { file, kind, handle: handle.as_bytes(), is_reclaim };
     let granted = run.nfs4.state.grant_delegation(run.call.now_ms, client, &request);
+    if let (Ok(granted), DelegationKind::Write, false) = (&granted, kind, is_reclaim) {
+        note_given_change(run, &file, &granted.id())?;
+    }
     Ok(granted.map(|granted| {
         let StateId { seqid, other } = granted.id();
         run.is_granted(granted);
@@ -214,6 +218,18 @@ fn grant(
             }
         }
     }))
+}
+
+/// Notes which change attribute the client gets with its delegation: from now on nobody else changes the file. If it
+/// cannot be known now, the client's answers are compared with what the storage has at their time only.
+fn note_given_change(run: &mut Run<'_, '_>, file: &FileKey, id: &StateId) -> Result<(), NfsStat4> {
+    let state = &run.nfs4.state;
+    let (_, target) = run.stored(NfsStat4::IsDir)?;
+    let caller = Caller::new(&target.cred, Waiting::Never);
+    if let Ok(attr) = target.storage.attributes(&caller, &target.handle) {
+        state.change_is_given(file, id, fattr::change(&attr));
+    }
+    Ok(())
 }
 
 fn has_set_id(run: &mut Run<'_, '_>) -> Result<bool, NfsStat4> {

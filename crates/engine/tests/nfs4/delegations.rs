@@ -56,7 +56,7 @@ impl StateKeeper for Kept {
 
 pub(crate) struct Bench {
     pub(crate) server: Server,
-    wires: Arc<Wires>,
+    pub(crate) wires: Arc<Wires>,
     kept: Arc<Kept>,
     pub(crate) exports: Vec<Export>,
     pub(crate) model: Arc<ModelFs>,
@@ -185,7 +185,7 @@ impl Bench {
         recalls[0].clone()
     }
 
-    fn answers(&self, from: &Sender, reply: &[u8]) {
+    pub(crate) fn answers(&self, from: &Sender, reply: &[u8]) {
         let mut buffer = ReplyBuffer::default();
         let now_ms = self.server.now_ms.get();
         let verdict =
@@ -435,9 +435,9 @@ fn who_writes_unseen_is_asked_before_others_read() {
     assert_eq!(by_stateid(&one, &bench.file, delegation), [0; 3]);
     bench.tick(SECOND);
     assert_eq!(bench.recalls(), []);
+    assert_eq!(nfs3(&bench.server, 6, &bench.file, b"", &[0, 0, 1]), JUKEBOX);
     assert_eq!(ask(&two, &size), DELAY);
     assert_eq!(nfs3(&bench.server, 1, &bench.file, b"", &[]), JUKEBOX);
-    assert_eq!(nfs3(&bench.server, 6, &bench.file, b"", &[0, 0, 1]), JUKEBOX);
     assert_eq!(bench.recalled().stateid, delegation);
     assert_eq!(returns(&one, &bench.file, delegation), 0);
     assert_eq!((ask(&two, &size), nfs3(&bench.server, 1, &bench.file, b"", &[])), (0, 0));

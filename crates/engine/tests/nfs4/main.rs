@@ -12,6 +12,7 @@ mod delegations;
 mod extents;
 mod gate;
 mod harness;
+mod holders;
 mod idmap;
 mod listings;
 mod local_guards;

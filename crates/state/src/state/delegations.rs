@@ -16,6 +16,7 @@
 //! Locks: one client's opens, then one shard of the delegations, then one shard of the files.
 
 mod guarded;
+mod looks;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,6 +32,7 @@ use crate::ids::DelegationNumber;
 use crate::image::Event;
 use crate::settings::Delegations as Given;
 use crate::share::Share;
+use crate::written_unseen::WrittenUnseen;
 use crate::{Client, Effect, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};
 
 const SHARDS: usize = 64;
@@ -94,6 +96,8 @@ pub struct DelegationCounts {
     pub returned: u64,
     /// Revoked.
     pub revoked: u64,
+    /// How often holders were asked what they have written unseen.
+    pub asked: u64,
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +107,7 @@ struct Counters {
     recalled: AtomicU64,
     returned: AtomicU64,
     revoked: AtomicU64,
+    asked: AtomicU64,
 }
 
 /// A recall that is under way.
@@ -127,6 +132,8 @@ struct Held {
     handle: Arc<[u8]>,
     granted_ms: u64,
     recall: Option<Recall>,
+    /// Of one to write whose holder can be asked what it has changed.
+    unseen: Option<Box<WrittenUnseen>>,
 }
 
 impl Held {
@@ -176,6 +183,8 @@ impl Shard {
         self.quiet.insert(*file, until_ms);
     }
 }
+
+pub use self::looks::AtHolder;
 
 /// Who is about to do something with a file.
 #[derive(Clone, Copy)]
@@ -304,6 +313,7 @@ impl State {
         let change = Change(Some(cell));
         if before >= MARK {
             self.touch(now_ms, by, file, |_| true)?;
+            self.is_written_by(by, file);
         }
         Ok(change)
     }
@@ -482,7 +492,10 @@ impl State {
         let number =
             DelegationNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
         let record = DelegationRecord { file, kind, handle: handle.into(), is_revoked: false };
-        self.hold(&mut shard, client, number, &record, (now_ms, None));
+        // What a client was given that has reclaimed its delegation nobody knows.
+        let can_be_asked = kind == DelegationKind::Write && !is_reclaim;
+        let unseen = can_be_asked.then(|| Box::new(WrittenUnseen::new()));
+        self.hold(&mut shard, client, number, &record, (now_ms, None, unseen));
         self.note_delegation(client, number, &record, false);
         opens.delegations.insert(number, record);
         let counters = &self.delegations.counters;
@@ -502,11 +515,11 @@ impl State {
         client: &Arc<Client>,
         number: DelegationNumber,
         record: &DelegationRecord,
-        (granted_ms, recall): (u64, Option<Recall>),
+        (granted_ms, recall, unseen): (u64, Option<Recall>, Option<Box<WrittenUnseen>>),
     ) {
         let (client, handle) = (Arc::clone(client), Arc::clone(&record.handle));
         let kind = record.kind;
-        let held = Held { number, client, kind, handle, granted_ms, recall };
+        let held = Held { number, client, kind, handle, granted_ms, recall, unseen };
         shard.files.entry(record.file).or_default().push(held);
         self.delegations.total.fetch_add(1, Ordering::Relaxed);
     }
@@ -571,7 +584,7 @@ impl State {
                 // It is sent at once when there is a path.
                 Recall { since_ms: now_ms, ..Recall::default() }
             });
-            self.hold(&mut shard, client, number, &record, (now_ms, recall));
+            self.hold(&mut shard, client, number, &record, (now_ms, recall, None));
         }
         opens.delegations.insert(number, record);
     }
@@ -630,7 +643,8 @@ impl State {
         let Some(all) = shard.files.get_mut(file) else { return };
         let Some(place) = all.iter().position(|held| held.number == number) else { return };
         let held = all.swap_remove(place);
-        let is_waited_for = held.recall.is_some();
+        let is_asked = held.unseen.as_ref().is_some_and(|unseen| unseen.is_asked());
+        let is_waited_for = held.recall.is_some() || is_asked;
         let is_free = is_waited_for && all.iter().all(|held| held.recall.is_none());
         if all.is_empty() {
             shard.files.remove(file);
@@ -759,6 +773,7 @@ impl State {
             recalled: of(&counters.recalled),
             returned: of(&counters.returned),
             revoked: of(&counters.revoked),
+            asked: of(&counters.asked),
         }
     }
 

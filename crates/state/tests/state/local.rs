@@ -90,6 +90,7 @@ fn granted(state: &State) -> Vec<u32> {
             Effect::Granted { owner, .. } => Some(owner.svid),
             Effect::Free { .. }
             | Effect::Recall { .. }
+            | Effect::AskHolder { .. }
             | Effect::Returned { .. }
             | Effect::Undelegated { .. } => None,
         })
