@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{AtHolder, Change, Client, FileKey, StateError, StoredLook};
+use steadfast_state::{Change, Client, FileKey, Look, StateError, StoredLook};
 use steadfast_vfs::{Attr, Caller, FsError, Name, StorageHandle, Waiting};
 
 use crate::Shared;
@@ -20,7 +20,7 @@ use crate::waits::WaitFor;
 /// Which delegations the server grants.
 pub use steadfast_state::Delegations;
 
-/// How often a look begins again whose holder has changed the file, or returned it, while the storage was read.
+/// How often a look begins again by whose answer, or while the storage was read, something has changed.
 const LOOKS_MAX: u32 = 4;
 
 impl<'a> Call<'a> {
@@ -80,7 +80,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The object is about to be read by whoever has not opened it.
+    /// The object is about to be read by whoever has not opened it; or its attributes are.
     ///
     /// # Errors
     /// `TryLater` while the delegation of another, by which it may write, is recalled.
@@ -97,42 +97,61 @@ impl<'a> Call<'a> {
         begun.map_err(|error| self.is_kept_out(&file, error))
     }
 
-    /// The attributes of an object, which somebody is told: the holder of a delegation to write has said that it has
-    /// changed nothing, or there is none. All protocols ask here.
+    /// The attributes of an object, which somebody is told: nobody has changed it unseen at some time after the call came.
+    /// All protocols ask here.
     ///
     /// # Errors
-    /// The storage's; `TryLater` while that client is asked, or its delegation is recalled.
+    /// The storage's; `TryLater` while the holder of a delegation to write is asked, or that is recalled.
     pub(crate) fn look(
         &mut self,
         target: &Target<'_>,
         by: Option<&Arc<Client>>,
     ) -> Result<Attr, FsError> {
+        if self.shared.state.has_delegations() {
+            let file = file_key(target);
+            if self.shared.state.may_be_written_unseen(&file) {
+                return self.look_at_delegated(target, &file, by);
+            }
+        }
+        self.read(target, |caller| target.storage.attributes(caller, &target.handle))
+    }
+
+    fn look_at_delegated(
+        &mut self,
+        target: &Target<'_>,
+        file: &FileKey,
+        by: Option<&Arc<Client>>,
+    ) -> Result<Attr, FsError> {
+        // Which says what it has waited for.
+        drop(self.take_suspended());
+        let state = &self.shared.state;
         for _ in 0..LOOKS_MAX {
-            let at = self.begin_look(target, by)?;
+            let begun = state.begin_look(self.now_ms, by, file, self.wait.question);
+            let at = match begun.map_err(|error| self.is_kept_out(file, error))? {
+                Look::Stored => None,
+                Look::Answered(at) => Some(at),
+                Look::Waits(question) => {
+                    self.wait.question = Some(question);
+                    let error = self.wait_for(WaitFor::Answer(question));
+                    if self.wait.is_due_again() {
+                        return Err(error);
+                    }
+                    // Asked by its client once more, it would be a look that no answer before is for.
+                    let recalled = state.look_cannot_wait(self.now_ms, by, file);
+                    recalled.map_err(|error| self.is_kept_out(file, error))?;
+                    continue;
+                }
+            };
             let attr =
                 self.read(target, |caller| target.storage.attributes(caller, &target.handle))?;
             let Some(at) = at else { return Ok(attr) };
             let stored = StoredLook { change: change_of(attr.ctime), size: attr.size };
-            match self.shared.state.end_look(self.now_ms, &at, stored) {
-                Ok(true) => return Ok(attr),
-                Ok(false) => {}
-                Err(error) => return Err(self.is_kept_out(&file_key(target), error)),
+            let judged = state.end_look(self.now_ms, &at, stored);
+            if judged.map_err(|error| self.is_kept_out(file, error))? {
+                return Ok(attr);
             }
         }
         Err(FsError::TryLater)
-    }
-
-    fn begin_look(
-        &mut self,
-        target: &Target<'_>,
-        by: Option<&Arc<Client>>,
-    ) -> Result<Option<AtHolder>, FsError> {
-        if !self.shared.state.has_delegations() {
-            return Ok(None);
-        }
-        let file = file_key(target);
-        let begun = self.shared.state.begin_look(self.now_ms, by, &file);
-        begun.map_err(|error| self.is_kept_out(&file, error))
     }
 
     fn change_of(
@@ -147,12 +166,8 @@ impl<'a> Call<'a> {
 
     /// Notes what the call waits for.
     fn is_kept_out(&mut self, file: &FileKey, error: StateError) -> FsError {
-        match error {
-            StateError::Recalling => self.awaits_recall(file),
-            StateError::Asking => {
-                self.wait_for(WaitFor::Attributes(*file));
-            }
-            _ => {}
+        if error == StateError::Recalling {
+            self.awaits_recall(file);
         }
         FsError::TryLater
     }
@@ -167,11 +182,5 @@ impl Shared {
     /// No delegation of this file is being recalled any more: calls that wait for that go on.
     pub(crate) fn delegation_is_returned(&self, file: &FileKey) {
         self.waits.wake(&WaitFor::File(*file));
-        self.holder_has_answered(file);
-    }
-
-    /// The holder of a delegation has said how its file is: calls that wait for that go on.
-    pub(crate) fn holder_has_answered(&self, file: &FileKey) {
-        self.waits.wake(&WaitFor::Attributes(*file));
     }
 }

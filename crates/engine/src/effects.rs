@@ -12,6 +12,7 @@ use crate::Shared;
 use crate::callback::Asked;
 use crate::nlm::{note::Note, procedure};
 use crate::outbound::{Grant, Outbound, OutboundCall};
+use crate::waits::WaitFor;
 
 impl Shared {
     /// Sends what the state has others do, if there is anything: next to each call there is not.
@@ -47,6 +48,7 @@ impl Shared {
                     }
                     Effect::Recall { .. }
                     | Effect::AskHolder { .. }
+                    | Effect::Answered { .. }
                     | Effect::Returned { .. }
                     | Effect::Undelegated { .. } => {
                         continue;
@@ -73,10 +75,11 @@ impl Shared {
                 Effect::Recall { client, id, file, handle, not_before_ms } => {
                     self.recall((now_ms, not_before_ms), client, id, file, handle);
                 }
-                Effect::AskHolder { client, id, file, handle, question, not_before_ms } => {
+                Effect::AskHolder { client, id, file, handle, question } => {
                     let asked = Asked::Attributes { id, file, handle, question };
-                    self.ask_holder((now_ms, not_before_ms), client, asked);
+                    self.ask_holder(now_ms, client, asked);
                 }
+                Effect::Answered { question } => self.waits.wake(&WaitFor::Answer(question)),
                 Effect::Returned { file } => self.delegation_is_returned(&file),
                 Effect::Undelegated { file } => self.local_guards.forget_unused(&file),
                 other => others.push(other),

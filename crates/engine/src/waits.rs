@@ -24,7 +24,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 use steadfast_shares::ShareId;
-use steadfast_state::{ClientId, FileKey, SessionId, SlotInUse};
+use steadfast_state::{ClientId, FileKey, HOLDER_PATIENCE_MS, SessionId, SlotInUse};
 
 /// Calls of one client that wait for other clients at the most.
 const CALLS_OF_CLIENT_MAX: usize = 64;
@@ -35,6 +35,9 @@ const CALLS_MAX: usize = 20_000;
 /// How long a call waits for a client, in ms, before its client is told to try later: a recall takes a
 /// round trip, and Linux comes again after 0.1 s to 15 s only.
 const CLIENT_PATIENCE_MS: u64 = 2_000;
+/// How long a call waits for an answer before it is judged again, in ms: then the holder of a delegation can be asked
+/// that was granted just now, or its answer is overdue.
+const ANSWER_PATIENCE_MS: u64 = HOLDER_PATIENCE_MS + 100;
 /// How long a call waits for a name, in ms: less than clients do.
 const NAMES_PATIENCE_MS: u64 = 8_000;
 
@@ -43,23 +46,25 @@ const NAMES_PATIENCE_MS: u64 = 8_000;
 pub(crate) enum WaitFor {
     /// That clients give back what they have of a file.
     File(FileKey),
-    /// That the holder of a delegation says how its file is.
-    Attributes(FileKey),
+    /// That the holder of a delegation answers the question of this number.
+    Answer(u64),
     /// That names are known by which the access to a share is decided.
     Names(ShareId),
 }
 
 impl WaitFor {
-    pub(crate) fn patience_ms(self) -> u64 {
+    /// How long a call waits, in ms since it began to; and if that is over, how long all the same.
+    pub(crate) fn patience_ms(self) -> (u64, u64) {
         match self {
-            Self::File(_) | Self::Attributes(_) => CLIENT_PATIENCE_MS,
-            Self::Names(_) => NAMES_PATIENCE_MS,
+            Self::File(_) => (CLIENT_PATIENCE_MS, CLIENT_PATIENCE_MS),
+            Self::Answer(_) => (ANSWER_PATIENCE_MS, CLIENT_PATIENCE_MS),
+            Self::Names(_) => (NAMES_PATIENCE_MS, NAMES_PATIENCE_MS),
         }
     }
 
     fn calls_of_client_max(self) -> usize {
         match self {
-            Self::File(_) | Self::Attributes(_) => CALLS_OF_CLIENT_MAX,
+            Self::File(_) | Self::Answer(_) => CALLS_OF_CLIENT_MAX,
             Self::Names(_) => CALLS_FOR_NAMES_MAX,
         }
     }

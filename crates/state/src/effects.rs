@@ -51,7 +51,7 @@ pub enum Effect {
         /// Not before this time, in ms: the client may not have been told yet that it has it.
         not_before_ms: u64,
     },
-    /// The holder of a delegation to write is to be asked what it has changed (`CB_GETATTR`).
+    /// The holder of a delegation to write is to be asked whether it has changed anything (`CB_GETATTR`), now.
     AskHolder {
         /// The client.
         client: Arc<Client>,
@@ -63,8 +63,12 @@ pub enum Effect {
         handle: Arc<[u8]>,
         /// The number of the question: an answer counts for this one only.
         question: u64,
-        /// Not before this time, in ms: the client may not have been told yet that it has it.
-        not_before_ms: u64,
+    },
+    /// A question has an answer, or is given up: who waits for it goes on
+    /// ([`Look::Waits`](crate::Look::Waits)).
+    Answered {
+        /// Its number.
+        question: u64,
     },
     /// Nobody has a delegation of this file any more ([`State::watch_delegations`](crate::State::watch_delegations)).
     Undelegated {
@@ -72,8 +76,7 @@ pub enum Effect {
         file: FileKey,
     },
     /// No delegation of this file is being recalled any more: who was told
-    /// [`StateError::Recalling`](crate::StateError::Recalling) or
-    /// [`StateError::Asking`](crate::StateError::Asking) may ask again with success.
+    /// [`StateError::Recalling`](crate::StateError::Recalling) may ask again with success.
     Returned {
         /// The file.
         file: FileKey,

@@ -81,9 +81,6 @@ pub enum StateError {
     /// `NFS4ERR_DELAY`: somebody has a delegation that conflicts, and is asked to return it.
     #[error("a delegation that conflicts is being recalled")]
     Recalling,
-    /// `NFS4ERR_DELAY`: somebody has a delegation to write, and is asked what he has changed.
-    #[error("the holder of a delegation is asked for its attributes")]
-    Asking,
     /// `NFS4ERR_DELEG_REVOKED`.
     #[error("the delegation was revoked")]
     DelegationRevoked,

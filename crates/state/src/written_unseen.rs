@@ -5,18 +5,16 @@
 //! attribute has to be the one that it was given with the delegation, or the one that the storage has now, and its
 //! size the one that the storage has now. Whatever else it says, the delegation is recalled.
 //!
-//! An answer counts for the question that was asked last, and only if the holder was changing nothing at the server
-//! from the question on: a WRITE that is on its way the holder may take for written. An answer that a change has made
-//! void is asked for again, within the patience of the first question.
+//! An answer counts for looks that began before its question was sent, and for no others: who looks later must see what
+//! the holder has changed since. One question is under way at a time; all who come meanwhile wait for the next one. Its
+//! number is known before it is sent, so a look knows by the number that it waits for which answers are its own: that
+//! one and later ones.
+//!
+//! An answer is void if the holder was changing the file at the server at any time from the question on: a WRITE that
+//! is on its way the holder may take for written. Then it is asked once more.
 
-/// An answer is used for so long, in ms. Calls that wait for it come again within this time, and many that look
-/// at a file ask its holder once a second. Clients use attributes for 3 s at least without asking (Linux, `acregmin`).
-const ANSWER_MS: u64 = 1_000;
-/// A holder that was asked so long ago, in ms, and has not answered, has its delegation recalled. So long calls
-/// wait for it, too.
-pub const HOLDER_PATIENCE_MS: u64 = 2_000;
-/// What was asked so long ago, in ms, counts as never asked: nobody waits for it any more, and it may have been lost.
-const FORGOTTEN_MS: u64 = 5_000;
+/// A holder that was asked so long ago, in ms, and has not answered, has its delegation recalled.
+pub const HOLDER_PATIENCE_MS: u64 = 1_000;
 
 /// What the holder of a delegation to write says of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,159 +34,130 @@ pub struct StoredLook {
     pub size: u64,
 }
 
-/// What becomes of a look at the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// The holder has answered a moment ago.
-    IsAnswered,
-    /// It was asked by another look.
-    UnderWay,
-    /// It is to be asked now, by a question of this number.
-    Begins(u64),
-    /// It was asked, and does not answer.
-    IsOverdue,
-}
-
 /// What an answer says of what the storage has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is all that there is.
     Right,
-    /// The holder has more.
+    /// The holder has more, or nobody can find out.
     Behind,
-    /// There is no answer any more.
+    /// This answer does not say.
     Unknown,
 }
 
-/// The change attribute that the holder was given with its delegation.
 #[derive(Clone, Copy, Debug)]
-enum Given {
-    /// It was not noted yet.
-    NotNoted,
-    /// The holder has changed the file before it was noted.
-    NotKnown,
-    Is(u64),
-}
-
-/// What is asked, or was.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    /// When the holder is told of the first question since its last answer, in ms.
-    since_ms: u64,
-    /// The question that has no answer yet. `None` if the last answer was void.
-    open: Option<u64>,
-    /// Whether the holder has changed the file at the server since the open question, or while that was asked.
+struct Question {
+    number: u64,
+    sent_ms: u64,
+    /// Whether the holder was changing the file at the server when this was sent, or has since.
     is_void: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Answer {
-    says: HolderSays,
-    since_ms: u64,
+    /// Whether this is asked since the answer before it was void.
+    is_again: bool,
 }
 
 /// What is known of a delegated file beside what its storage knows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct WrittenUnseen {
-    given: Given,
-    /// The number of the last question.
-    last: u64,
-    asked: Option<Asked>,
-    answer: Option<Answer>,
+    /// The change attribute that the holder was given with its delegation, if that is known.
+    given: Option<u64>,
+    /// Whether it is too late to find that out.
+    is_noted: bool,
+    /// The question that has no answer yet.
+    open: Option<Question>,
+    /// The number of the next one, if somebody waits for its answer.
+    next: Option<u64>,
+    /// The last one that has an answer.
+    answered: Option<(Question, HolderSays)>,
+    /// Whether the answer before the next question was void.
+    is_next_again: bool,
 }
 
 impl WrittenUnseen {
-    pub(crate) fn new() -> Self {
-        Self { given: Given::NotNoted, last: 0, asked: None, answer: None }
-    }
-
     /// The storage's change attribute, read after the grant: the holder was given this, if it has changed nothing since.
     pub(crate) fn note_given(&mut self, change: u64) {
-        if matches!(self.given, Given::NotNoted) {
-            self.given = Given::Is(change);
+        if !std::mem::replace(&mut self.is_noted, true) {
+            self.given = Some(change);
         }
     }
 
-    /// Somebody looks at the file. The holder can be asked from `not_before_ms` on. `is_changing`: whether it may be
-    /// changing the file at the server now.
-    pub(crate) fn look(&mut self, now_ms: u64, not_before_ms: u64, is_changing: bool) -> Asking {
-        if self.has_answer(now_ms) {
-            return Asking::IsAnswered;
+    /// The holder begins to change the file at the server.
+    pub(crate) fn is_written(&mut self) {
+        self.is_noted = true;
+        let answered = self.answered.as_mut().map(|(question, _)| question);
+        for question in self.open.as_mut().into_iter().chain(answered) {
+            question.is_void = true;
         }
-        let is_of_use = |asked: &Asked| now_ms <= asked.since_ms.saturating_add(FORGOTTEN_MS);
-        let since_ms = match self.asked.filter(is_of_use) {
-            Some(asked) if now_ms >= asked.since_ms.saturating_add(HOLDER_PATIENCE_MS) => {
-                self.asked = None;
-                return Asking::IsOverdue;
-            }
-            Some(Asked { open: Some(_), .. }) => return Asking::UnderWay,
-            Some(asked) => asked.since_ms,
-            None => now_ms.max(not_before_ms),
-        };
-        self.last = self.last.wrapping_add(1);
-        self.asked = Some(Asked { since_ms, open: Some(self.last), is_void: is_changing });
-        Asking::Begins(self.last)
     }
 
-    /// Whether an answer of the holder is still good.
-    pub(crate) fn has_answer(&self, now_ms: u64) -> bool {
-        self.answer.is_some_and(|answer| now_ms.saturating_sub(answer.since_ms) <= ANSWER_MS)
+    /// Whether the open question has had no answer for too long.
+    pub(crate) fn is_overdue(&self, now_ms: u64) -> bool {
+        self.open.is_some_and(|it| now_ms.saturating_sub(it.sent_ms) >= HOLDER_PATIENCE_MS)
     }
 
-    /// Whether somebody may wait for an answer.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.is_some()
+    /// The question whose answer a look may use that has waited for one of this number.
+    pub(crate) fn answer_for(&self, waited: Option<u64>) -> Option<u64> {
+        let number = self.answered?.0.number;
+        (waited? <= number).then_some(number)
+    }
+
+    /// A look waits for an answer: of which question. `number`: for the next one, if it has none.
+    pub(crate) fn join(&mut self, waited: Option<u64>, number: impl FnOnce() -> u64) -> u64 {
+        let began_before = |it: &Question| waited.is_some_and(|waited| waited <= it.number);
+        match self.open.filter(began_before) {
+            Some(open) => open.number,
+            None => *self.next.get_or_insert_with(number),
+        }
+    }
+
+    /// Sends the next question, if somebody waits for it and no other is open: its number. `is_changing`: whether the
+    /// holder may be changing the file at the server now.
+    pub(crate) fn send(&mut self, now_ms: u64, is_changing: bool) -> Option<u64> {
+        if self.open.is_some() {
+            return None;
+        }
+        let number = self.next.take()?;
+        let is_again = std::mem::take(&mut self.is_next_again);
+        self.open = Some(Question { number, sent_ms: now_ms, is_void: is_changing, is_again });
+        Some(number)
     }
 
     /// Whether a question has no answer yet.
     pub(crate) fn is_open(&self, question: u64) -> bool {
-        self.asked.is_some_and(|asked| asked.open == Some(question))
+        self.open.is_some_and(|open| open.number == question)
     }
 
-    /// The holder has answered a question. Whether that had no answer yet.
-    pub(crate) fn take_answer(&mut self, now_ms: u64, question: u64, says: HolderSays) -> bool {
-        let Some(asked) = self.asked.filter(|asked| asked.open == Some(question)) else {
-            return false;
+    /// The holder has answered a question. Whether that was open.
+    pub(crate) fn take_answer(&mut self, question: u64, says: HolderSays) -> bool {
+        let open = self.open.take_if(|open| open.number == question);
+        self.answered = open.map(|open| (open, says)).or(self.answered);
+        open.is_some()
+    }
+
+    /// Judges what the storage has, which was read after this question had its answer.
+    pub(crate) fn judge(&mut self, question: u64, stored: StoredLook) -> Verdict {
+        let Some((asked, says)) = self.answered.filter(|(asked, _)| asked.number == question)
+        else {
+            return Verdict::Unknown;
         };
-        if asked.is_void {
-            self.asked = Some(Asked { open: None, ..asked });
-        } else {
-            self.asked = None;
-            self.answer = Some(Answer { says, since_ms: now_ms });
-        }
-        true
-    }
-
-    /// The holder has not answered a question, or not what it was asked. Whether that had no answer yet.
-    pub(crate) fn fail(&mut self, question: u64) -> bool {
-        let is_open = self.is_open(question);
-        if is_open {
-            self.asked = None;
-        }
-        is_open
-    }
-
-    /// The holder changes the file at the server: what it said before, or says to what it was asked before, may not be
-    /// so any more.
-    pub(crate) fn is_written(&mut self) {
-        self.answer = None;
-        if let Some(asked) = &mut self.asked {
-            asked.is_void = true;
-        }
-        if matches!(self.given, Given::NotNoted) {
-            self.given = Given::NotKnown;
+        let is_known = self.given == Some(says.change) || says.change == stored.change;
+        match (is_known && says.size == stored.size, asked.is_void, asked.is_again) {
+            (true, false, _) => Verdict::Right,
+            (true, true, false) => {
+                self.answered = None;
+                match &mut self.open {
+                    Some(open) => open.is_again = true,
+                    None => self.is_next_again = true,
+                }
+                Verdict::Unknown
+            }
+            _ => Verdict::Behind,
         }
     }
 
-    /// Judges what the storage has, read after the answer. An answer that says something else is used up.
-    pub(crate) fn judge(&mut self, stored: StoredLook) -> Verdict {
-        let Some(Answer { says, .. }) = self.answer else { return Verdict::Unknown };
-        let was_given = matches!(self.given, Given::Is(given) if given == says.change);
-        if says.size == stored.size && (was_given || says.change == stored.change) {
-            return Verdict::Right;
-        }
-        self.answer = None;
-        Verdict::Behind
+    /// Nobody is asked any more: the questions that somebody may wait for.
+    pub(crate) fn give_up(&mut self) -> impl Iterator<Item = u64> + use<> {
+        self.answered = None;
+        self.open.take().map(|open| open.number).into_iter().chain(self.next.take())
     }
 }
 
@@ -198,20 +167,26 @@ mod tests {
     use super::*;
 
     const GIVEN: u64 = 100;
+    const SAYS: HolderSays = HolderSays { change: GIVEN, size: 7 };
+    const STORED: StoredLook = StoredLook { change: GIVEN, size: 7 };
 
     fn unseen() -> WrittenUnseen {
-        let mut unseen = WrittenUnseen::new();
+        let mut unseen = WrittenUnseen::default();
         unseen.note_given(GIVEN);
         unseen
     }
 
+    fn ask(unseen: &mut WrittenUnseen, number: u64, is_changing: bool) {
+        assert_eq!(unseen.join(None, || number), number);
+        assert_eq!(unseen.send(5, is_changing), Some(number));
+    }
+
     fn verdict(mut unseen: WrittenUnseen, says: (u64, u64), stored: (u64, u64)) -> Verdict {
-        let Asking::Begins(question) = unseen.look(5, 0, false) else { panic!("not asked") };
+        ask(&mut unseen, 1, false);
         let (change, size) = says;
-        assert!(unseen.take_answer(5, question, HolderSays { change, size }));
-        assert_eq!(unseen.look(5, 0, false), Asking::IsAnswered);
+        assert!(unseen.take_answer(1, HolderSays { change, size }));
         let (change, size) = stored;
-        unseen.judge(StoredLook { change, size })
+        unseen.judge(1, StoredLook { change, size })
     }
 
     #[test]
@@ -233,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_was_given_is_not_known_once_the_holder_has_changed_the_file() {
-        let mut late = WrittenUnseen::new();
+        let mut late = WrittenUnseen::default();
         late.is_written();
         late.note_given(GIVEN);
         assert_eq!(verdict(late, (GIVEN, 7), (300, 7)), Verdict::Behind);
@@ -242,56 +217,90 @@ mod tests {
         in_time.note_given(300);
         assert_eq!(verdict(in_time, (GIVEN, 7), (300, 7)), Verdict::Right);
         // Without it the storage's own number is still good.
-        assert_eq!(verdict(WrittenUnseen::new(), (300, 7), (300, 7)), Verdict::Right);
+        assert_eq!(verdict(WrittenUnseen::default(), (300, 7), (300, 7)), Verdict::Right);
     }
 
     #[test]
-    fn a_holder_is_asked_once_and_in_time() {
+    fn an_answer_is_for_who_came_before_its_question() {
         let mut unseen = unseen();
-        let says = HolderSays { change: GIVEN, size: 1 };
-        assert!(!unseen.take_answer(0, 0, says), "nobody has asked");
-        // It does not know of the delegation yet: its time begins later.
-        assert_eq!(unseen.look(10, 1_000, false), Asking::Begins(1));
-        for now_ms in [10, 2_010, 2_999] {
-            assert_eq!(unseen.look(now_ms, 0, false), Asking::UnderWay);
+        assert!(unseen.send(5, false).is_none() && !unseen.take_answer(0, SAYS), "nobody looks");
+        // Two look before it is sent, two afterwards.
+        assert_eq!(unseen.join(None, || 3), 3);
+        assert_eq!(unseen.join(None, || unreachable!()), 3);
+        assert_eq!(unseen.send(5, false), Some(3));
+        assert_eq!(unseen.join(None, || 7), 7);
+        assert_eq!(unseen.join(None, || unreachable!()), 7);
+        assert_eq!(unseen.join(Some(3), || unreachable!()), 3);
+        assert_eq!(unseen.send(6, false), None, "one at a time");
+        assert!(!unseen.take_answer(7, SAYS) && unseen.take_answer(3, SAYS));
+        assert!(!unseen.take_answer(3, SAYS), "twice");
+        assert_eq!([Some(3), Some(7), None].map(|it| unseen.answer_for(it)), [Some(3), None, None]);
+        assert_eq!(unseen.send(8, false), Some(7));
+        // Who was slow may use the later one.
+        assert_eq!(unseen.join(Some(3), || unreachable!()), 7);
+        assert!(unseen.take_answer(7, SAYS));
+        assert_eq!(unseen.answer_for(Some(3)), Some(7));
+        assert_eq!(unseen.judge(3, STORED), Verdict::Unknown, "read before that answer");
+        assert_eq!(unseen.judge(7, STORED), Verdict::Right);
+    }
+
+    #[test]
+    fn a_void_answer_is_asked_for_once_more() {
+        type Changes = fn(&mut WrittenUnseen, u64);
+        let during: Changes = |unseen, number| {
+            ask(unseen, number, true);
+            assert!(unseen.take_answer(number, SAYS));
+        };
+        let between: Changes = |unseen, number| {
+            ask(unseen, number, false);
+            unseen.is_written();
+            assert!(unseen.take_answer(number, SAYS));
+        };
+        let after: Changes = |unseen, number| {
+            ask(unseen, number, false);
+            assert!(unseen.take_answer(number, SAYS));
+            unseen.is_written();
+        };
+        for voids in [during, between, after] {
+            let mut unseen = unseen();
+            voids(&mut unseen, 1);
+            assert_eq!(unseen.judge(1, STORED), Verdict::Unknown);
+            assert_eq!(unseen.answer_for(Some(1)), None, "it is used up");
+            voids(&mut unseen, 2);
+            assert_eq!(unseen.judge(2, STORED), Verdict::Behind);
+            // Whatever is changed, one that says so is right.
+            let mut unseen = self::unseen();
+            voids(&mut unseen, 1);
+            assert_eq!(unseen.judge(1, StoredLook { size: 8, ..STORED }), Verdict::Behind);
+            // A good one between them.
+            let mut unseen = self::unseen();
+            voids(&mut unseen, 1);
+            assert_eq!(unseen.judge(1, STORED), Verdict::Unknown);
+            ask(&mut unseen, 2, false);
+            assert!(unseen.take_answer(2, SAYS));
+            assert_eq!(unseen.judge(2, STORED), Verdict::Right);
+            voids(&mut unseen, 3);
+            assert_eq!(unseen.judge(3, STORED), Verdict::Unknown, "that is long ago");
         }
-        assert_eq!(unseen.look(3_000, 0, false), Asking::IsOverdue);
-        assert!(!unseen.fail(1) && !unseen.take_answer(3_000, 1, says), "too late");
-        assert_eq!(unseen.look(3_000, 0, false), Asking::Begins(2));
-        assert!(!unseen.take_answer(3_001, 1, says), "of an old question");
-        assert!(unseen.take_answer(3_100, 2, says) && !unseen.take_answer(3_100, 2, says));
-        assert_eq!(unseen.look(4_100, 0, false), Asking::IsAnswered);
-        assert_eq!(unseen.look(4_101, 0, false), Asking::Begins(3));
-        assert!(!unseen.fail(2) && unseen.fail(3) && !unseen.is_asked());
+        // The next one is on its way already.
+        let mut unseen = unseen();
+        ask(&mut unseen, 1, true);
+        assert!(unseen.take_answer(1, SAYS));
+        ask(&mut unseen, 2, true);
+        assert_eq!(unseen.judge(1, STORED), Verdict::Unknown);
+        assert_eq!(unseen.join(Some(1), || unreachable!()), 2);
+        assert!(unseen.take_answer(2, SAYS));
+        assert_eq!(unseen.judge(2, STORED), Verdict::Behind);
     }
 
     #[test]
-    fn what_was_lost_long_ago_counts_as_never_asked() {
+    fn who_is_given_up_is_told() {
         let mut unseen = unseen();
-        assert_eq!(unseen.look(10, 0, false), Asking::Begins(1));
-        assert_eq!(unseen.look(3_600_000, 0, false), Asking::Begins(2));
-        assert_eq!(unseen.look(3_601_000, 0, false), Asking::UnderWay);
-        assert_eq!(unseen.look(3_602_000, 0, false), Asking::IsOverdue);
-    }
-
-    #[test]
-    fn a_void_answer_is_asked_for_again_as_long_as_patience_lasts() {
-        let mut unseen = unseen();
-        let says = HolderSays { change: GIVEN, size: 1 };
-        // A change is under way; then one begins.
-        assert_eq!(unseen.look(10, 0, true), Asking::Begins(1));
-        assert!(unseen.take_answer(500, 1, says));
-        assert_eq!(unseen.look(500, 0, false), Asking::Begins(2));
-        unseen.is_written();
-        assert!(unseen.take_answer(1_000, 2, says) && unseen.is_asked());
-        assert_eq!(unseen.look(1_000, 0, false), Asking::Begins(3));
-        assert_eq!(unseen.look(2_009, 0, false), Asking::UnderWay);
-        assert_eq!(unseen.look(2_010, 0, false), Asking::IsOverdue);
-        // A good answer is of no use after a change.
-        assert_eq!(unseen.look(2_010, 0, false), Asking::Begins(4));
-        assert!(unseen.take_answer(2_011, 4, says));
-        unseen.is_written();
-        assert_eq!(unseen.judge(StoredLook { change: GIVEN, size: 1 }), Verdict::Unknown);
-        assert_eq!(unseen.look(2_012, 0, false), Asking::Begins(5));
+        ask(&mut unseen, 1, false);
+        assert_eq!(unseen.join(None, || 2), 2);
+        assert!(!unseen.is_overdue(1_004) && unseen.is_overdue(1_005));
+        assert_eq!(unseen.give_up().collect::<Vec<_>>(), [1, 2]);
+        assert!(!unseen.is_overdue(1_005) && !unseen.take_answer(1, SAYS));
+        assert_eq!((unseen.answer_for(Some(1)), unseen.send(9, false)), (None, None));
     }
 }

@@ -4,6 +4,7 @@ use steadfast_vfs::FsError;
 
 use super::Call;
 use crate::host::Room;
+use crate::verdict::SuspendedCall;
 use crate::waits::{InSession, Wait, WaitFor};
 
 /// A COMPOUND with more bytes of results does not wait: they are kept with it.
@@ -24,6 +25,8 @@ pub(crate) struct CallWait {
     pub(crate) results_bytes: usize,
     /// If the call is one of a session.
     pub(crate) session: Option<InSession>,
+    /// The question whose answer the operation has waited for.
+    pub(crate) question: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,13 @@ impl CallWait {
 }
 
 impl Call<'_> {
+    /// What is left of the call, if it was suspended and nobody has taken that.
+    pub(crate) fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        let suspended = self.host.take_suspended()?;
+        self.wait.question = suspended.question;
+        Some(suspended)
+    }
+
     /// The operation cannot be executed before something is out of its way, which another client or a
     /// name service has to take there. It has changed nothing, and must fail with the error that this
     /// gives: then it is executed again, from its beginning, at once and when [`crate::waits::Waits::wake`] says so.
@@ -97,8 +107,10 @@ impl Call<'_> {
             return;
         }
         // If the call has waited before, its place is free.
-        drop(self.host.take_suspended());
-        let Some(waker) = self.host.waker(what.patience_ms()) else { return };
+        drop(self.take_suspended());
+        let (first_ms, all_ms) = what.patience_ms();
+        let waker = self.host.waker(first_ms).or_else(|| self.host.waker(all_ms));
+        let Some(waker) = waker else { return };
         let (address, session) = (self.peer.address.ip(), self.wait.session);
         self.wait.registered = self.shared.waits.register(what, address, session, waker);
         if self.wait.registered.is_some() {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_state::{
-    CallbackEnd, CallbackSlot, Client, ClientId, FileKey, HolderSays, Session, State, StateId,
+    CallbackEnd, CallbackSlot, Client, ClientId, FileKey, Session, State, StateId,
 };
 use steadfast_wire::nfs4::NfsStat4;
 use steadfast_wire::rpc::ReplyHeader;
@@ -42,10 +42,7 @@ const UNKNOWN_MS: u64 = 5_000;
 const WAITING_MAX: usize = 16_384;
 /// And those of one client: as many as it may wait for locks.
 const WAITING_A_CLIENT_MAX: usize = 64;
-/// Questions to holders of delegations that wait for a slot or a connection. They have bounds of their own, so that
-/// nothing else is lost for them. The delegation of what exceeds them is recalled.
-const QUESTIONS_WAITING_MAX: usize = 4_096;
-/// Questions to one client, also those that are in flight.
+/// Questions to holders of delegations that one client has in flight: the delegation of one more is recalled.
 const QUESTIONS_A_CLIENT_MAX: usize = 16;
 
 /// Sends messages by connections that clients have made.
@@ -76,9 +73,8 @@ impl Notice {
         match &self.asked {
             Asked::LockIsFree { .. } => now_ms.saturating_sub(self.since_ms) > USEFUL_MS,
             Asked::Recall { id, file, .. } => !state.is_recall_unanswered(file, id),
-            Asked::Attributes { id, file, question, .. } => {
-                !state.is_holder_asked(file, id, *question)
-            }
+            // It has a recall instead.
+            Asked::Attributes { .. } => true,
         }
     }
 
@@ -106,27 +102,6 @@ struct Table {
     /// By xid.
     in_flight: HashMap<u32, InFlight>,
     waiting: Waiting,
-    questions: Waiting,
-}
-
-impl Table {
-    /// Keeps something for later, if it is not kept already. What there is no room for is given back.
-    fn keep(&mut self, notice: Notice) -> Option<Notice> {
-        if notice.is_question() {
-            self.questions.keep(notice, (QUESTIONS_WAITING_MAX, QUESTIONS_A_CLIENT_MAX))
-        } else {
-            self.waiting.keep(notice, (WAITING_MAX, WAITING_A_CLIENT_MAX))
-        }
-    }
-
-    /// Forgets what is kept of the same.
-    fn forget(&mut self, notice: &Notice) {
-        if notice.is_question() {
-            self.questions.forget(notice);
-        } else {
-            self.waiting.forget(notice);
-        }
-    }
 }
 
 /// What waits for a slot or a connection, by client: never more of one than are looked through.
@@ -137,20 +112,17 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn keep(&mut self, notice: Notice, (max, of_client_max): (usize, usize)) -> Option<Notice> {
-        if self.count >= max {
-            return Some(notice);
+    /// Keeps something for later, if it is not kept already and there is room.
+    fn keep(&mut self, notice: Notice) {
+        if self.count >= WAITING_MAX {
+            return;
         }
         let of_client = self.by_client.entry(notice.client.id()).or_default();
-        if of_client.iter().any(|other| other.is_same(&notice)) {
-            return None;
+        let is_known = of_client.iter().any(|other| other.is_same(&notice));
+        if !is_known && of_client.len() < WAITING_A_CLIENT_MAX {
+            of_client.push(notice);
+            self.count += 1;
         }
-        if of_client.len() >= of_client_max {
-            return Some(notice);
-        }
-        of_client.push(notice);
-        self.count += 1;
-        None
     }
 
     /// Forgets what is kept of the same.
@@ -185,8 +157,7 @@ impl Callbacks {
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.lock();
         let changed = change(&mut table);
-        let waiting = table.waiting.count + table.questions.count;
-        self.count.store(table.in_flight.len() + waiting, Ordering::Relaxed);
+        self.count.store(table.in_flight.len() + table.waiting.count, Ordering::Relaxed);
         changed
     }
 
@@ -222,7 +193,7 @@ impl Engine {
         let mut reader = Reader::new(record);
         if let Ok(header) = ReplyHeader::decode(&mut reader) {
             self.shared.take_answer(peer.connection(), now_ms, header, &mut reader);
-            // Who does not answer a question has something recalled.
+            // Who waits for it, or a recall.
             self.shared.send_effects(now_ms);
         }
         true
@@ -241,21 +212,7 @@ impl Shared {
         let asked = Asked::LockIsFree { handle, client: client.id().0, owner };
         let notice = Notice { client, asked, since_ms: now_ms, due_ms: now_ms };
         if let Some(notice) = self.begin_callback(notice, now_ms) {
-            self.keep_waiting(notice, now_ms);
-        }
-    }
-
-    /// Keeps what finds no slot or connection.
-    fn keep_waiting(&self, notice: Notice, now_ms: u64) {
-        if let Some(lost) = self.callbacks.change(|table| table.keep(notice)) {
-            self.is_lost(&lost, now_ms);
-        }
-    }
-
-    /// Something is not told. That a lock is free its client finds out itself, and the state asks for a recall again.
-    fn is_lost(&self, notice: &Notice, now_ms: u64) {
-        if notice.is_question() {
-            self.holder_says(&notice.asked, None, now_ms);
+            self.callbacks.change(|table| table.waiting.keep(notice));
         }
     }
 
@@ -263,21 +220,13 @@ impl Shared {
     /// table is lost: the state asks for it again.
     pub(crate) fn recall(
         &self,
-        times_ms: (u64, u64),
+        (now_ms, not_before_ms): (u64, u64),
         client: Arc<Client>,
         id: StateId,
         file: FileKey,
         handle: Arc<[u8]>,
     ) {
-        self.tell_of_delegation(times_ms, client, Asked::Recall { id, file, handle });
-    }
-
-    fn tell_of_delegation(
-        &self,
-        (now_ms, not_before_ms): (u64, u64),
-        client: Arc<Client>,
-        asked: Asked,
-    ) {
+        let asked = Asked::Recall { id, file, handle };
         let due_ms = now_ms.max(not_before_ms);
         let notice = Notice { client, asked, since_ms: now_ms, due_ms };
         let is_under_way = self.callbacks.change(|table| {
@@ -288,7 +237,7 @@ impl Shared {
         }
         let kept = if due_ms > now_ms { Some(notice) } else { self.begin_callback(notice, now_ms) };
         if let Some(notice) = kept {
-            self.keep_waiting(notice, now_ms);
+            self.callbacks.change(|table| table.waiting.keep(notice));
         }
     }
 
@@ -300,21 +249,15 @@ impl Shared {
     }
 
     /// A callback was executed with this status, or was so before.
-    fn is_executed(
-        &self,
-        notice: Notice,
-        (status, says): (NfsStat4, Option<HolderSays>),
-        now_ms: u64,
-    ) {
+    fn is_executed(&self, notice: Notice, status: NfsStat4, now_ms: u64) {
         match (&notice.asked, status) {
             (_, NfsStat4::Delay) => self.keep_for_later(notice, now_ms),
-            (asked @ Asked::Attributes { .. }, _) => self.holder_says(asked, says, now_ms),
             (Asked::Recall { id, file, .. }, NfsStat4::Ok) => {
                 self.state.recall_is_answered(file, id);
             }
             // The client may not have taken the reply yet that grants it.
             (Asked::Recall { .. }, _) => self.keep_for(UNKNOWN_MS, notice, now_ms),
-            (Asked::LockIsFree { .. }, _) => {}
+            (Asked::LockIsFree { .. } | Asked::Attributes { .. }, _) => {}
         }
     }
 
@@ -356,12 +299,10 @@ impl Shared {
         self.send_waiting(now_ms);
     }
 
-    /// Sends what waits for a slot or connection, as far as there are some. Questions come last.
+    /// Sends what waits for a slot or connection, as far as there are some.
     fn send_waiting(&self, now_ms: u64) {
-        let (waiting, questions) = self.callbacks.change(|table| {
-            (std::mem::take(&mut table.waiting), std::mem::take(&mut table.questions))
-        });
-        for notice in waiting.into_all().chain(questions.into_all()) {
+        let waiting = self.callbacks.change(|table| std::mem::take(&mut table.waiting));
+        for notice in waiting.into_all() {
             let kept = if notice.is_useless(&self.state, now_ms) {
                 None
             } else if notice.due_ms > now_ms {
@@ -370,7 +311,7 @@ impl Shared {
                 self.begin_callback(notice, now_ms)
             };
             if let Some(notice) = kept {
-                self.keep_waiting(notice, now_ms);
+                self.callbacks.change(|table| table.waiting.keep(notice));
             }
         }
     }
@@ -380,9 +321,10 @@ impl Shared {
     }
 
     fn keep_for(&self, delay_ms: u64, notice: Notice, now_ms: u64) {
+        self.is_lost(&notice, now_ms);
         if !notice.is_useless(&self.state, now_ms) {
             let due_ms = now_ms.saturating_add(delay_ms);
-            self.keep_waiting(Notice { due_ms, ..notice }, now_ms);
+            self.callbacks.change(|table| table.waiting.keep(Notice { due_ms, ..notice }));
         }
     }
 
@@ -421,7 +363,7 @@ impl Shared {
     fn transmit(&self, xid: u32, now_ms: u64) {
         loop {
             let next = self.callbacks.change(|table| {
-                let call = table.in_flight.get_mut(&xid)?;
+                let call = table.in_flight.get_mut(&xid).ok_or(None)?;
                 let connection = call.session.back_connection();
                 call.sent = connection.map(|connection| (connection, now_ms));
                 call.attempts = call.attempts.saturating_add(u32::from(connection.is_some()));
@@ -433,15 +375,23 @@ impl Shared {
                 if was_passed_on != next.is_none() {
                     let notice = call.notice.clone();
                     // Its other sessions have a try while there is no connection, and none afterwards.
-                    table.forget(&notice);
+                    table.waiting.forget(&notice);
                     if next.is_none() {
-                        // What there is no room for waits for this session alone.
-                        table.keep(notice);
+                        if !notice.is_question() {
+                            table.waiting.keep(notice.clone());
+                        }
+                        return Err(Some(notice));
                     }
                 }
-                next
+                next.ok_or(None)
             });
-            let Some((connection, message, session, asked)) = next else { return };
+            let (connection, message, session, asked) = match next {
+                Ok(next) => next,
+                Err(unsent) => {
+                    unsent.inspect(|notice| self.is_lost(notice, now_ms));
+                    return;
+                }
+            };
             if self.callbacks.send(connection, &message) {
                 self.is_sent(&asked, now_ms);
                 return;
@@ -481,15 +431,21 @@ impl Shared {
         let Some(call) = call else { return };
         let (session, number) = (Arc::clone(&call.session), call.slot.slot);
         let not_sequenced = || session.end_callback(number, CallbackEnd::NotSequenced);
-        match message::answer(header, reader, *session.id(), call.slot) {
-            Ok(Answer::Sequenced { target_highest_slot, status, says }) => {
+        let answer = message::answer(header, reader, *session.id(), call.slot);
+        let says = match answer {
+            Ok(Answer::Sequenced { status: NfsStat4::Ok, says, .. }) => says,
+            _ => None,
+        };
+        self.holder_says(&call.notice.asked, says, now_ms);
+        match answer {
+            Ok(Answer::Sequenced { target_highest_slot, status, .. }) => {
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
-                self.is_executed(call.notice, (status, says), now_ms);
+                self.is_executed(call.notice, status, now_ms);
             }
             Ok(Answer::Repeated) => {
                 let target_highest_slot = u32::MAX;
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
-                self.is_executed(call.notice, (NfsStat4::Ok, None), now_ms);
+                self.is_executed(call.notice, NfsStat4::Ok, now_ms);
             }
             // The client may be executing it since it was sent first: its sequence id is used.
             Ok(Answer::NotSequenced(NfsStat4::Delay)) if call.attempts > 1 => {
@@ -536,10 +492,8 @@ impl Shared {
 
     /// What was refused may be taken later, or by another session, if it is worth that.
     fn keep_recall(&self, notice: Notice, now_ms: u64) {
-        match &notice.asked {
-            Asked::Recall { .. } => self.keep_for(UNKNOWN_MS, notice, now_ms),
-            asked @ Asked::Attributes { .. } => self.holder_says(asked, None, now_ms),
-            Asked::LockIsFree { .. } => {}
+        if matches!(notice.asked, Asked::Recall { .. }) {
+            self.keep_for(UNKNOWN_MS, notice, now_ms);
         }
     }
 

@@ -204,7 +204,7 @@ fn grant(
     let request = Delegate { file, kind, handle: handle.as_bytes(), is_reclaim };
     let granted = run.nfs4.state.grant_delegation(run.call.now_ms, client, &request);
     if let (Ok(granted), DelegationKind::Write, false) = (&granted, kind, is_reclaim) {
-        note_given_change(run, &file, &granted.id())?;
+        note_given_change(run, &file, &granted.id());
     }
     Ok(granted.map(|granted| {
         let StateId { seqid, other } = granted.id();
@@ -222,14 +222,13 @@ fn grant(
 
 /// Notes which change attribute the client gets with its delegation: from now on nobody else changes the file. If it
 /// cannot be known now, the client's answers are compared with what the storage has at their time only.
-fn note_given_change(run: &mut Run<'_, '_>, file: &FileKey, id: &StateId) -> Result<(), NfsStat4> {
+fn note_given_change(run: &mut Run<'_, '_>, file: &FileKey, id: &StateId) {
     let state = &run.nfs4.state;
-    let (_, target) = run.stored(NfsStat4::IsDir)?;
+    let Ok((_, target)) = run.stored(NfsStat4::IsDir) else { return };
     let caller = Caller::new(&target.cred, Waiting::Never);
     if let Ok(attr) = target.storage.attributes(&caller, &target.handle) {
         state.change_is_given(file, id, fattr::change(&attr));
     }
-    Ok(())
 }
 
 fn has_set_id(run: &mut Run<'_, '_>) -> Result<bool, NfsStat4> {

@@ -114,7 +114,7 @@ pub(super) fn status_of_state(error: StateError) -> NfsStat4 {
         StateError::RequestTooBig => NfsStat4::ReqTooBig,
         StateError::TooManyOperations => NfsStat4::TooManyOps,
         StateError::TooSmall => NfsStat4::TooSmall,
-        StateError::TryLater | StateError::Recalling | StateError::Asking => NfsStat4::Delay,
+        StateError::TryLater | StateError::Recalling => NfsStat4::Delay,
         StateError::ClientIdBusy => NfsStat4::ClientIdBusy,
         StateError::BadStateId => NfsStat4::BadStateId,
         StateError::OldStateId => NfsStat4::OldStateId,

@@ -32,7 +32,7 @@ impl From<FsError> for Refused {
 impl From<StateError> for Refused {
     fn from(error: StateError) -> Self {
         match error {
-            StateError::Recalling | StateError::Asking => Self::Later,
+            StateError::Recalling => Self::Later,
             error => Self::For(LockRefusal::State(error)),
         }
     }

@@ -96,8 +96,10 @@ pub struct DelegationCounts {
     pub returned: u64,
     /// Revoked.
     pub revoked: u64,
-    /// How often holders were asked what they have written unseen.
+    /// Questions to holders whether they have changed what others look at.
     pub asked: u64,
+    /// Looks that could not be asked about, and questions that could not be sent: recalls were begun for them.
+    pub unasked: u64,
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +110,7 @@ struct Counters {
     returned: AtomicU64,
     revoked: AtomicU64,
     asked: AtomicU64,
+    unasked: AtomicU64,
 }
 
 /// A recall that is under way.
@@ -132,7 +135,7 @@ struct Held {
     handle: Arc<[u8]>,
     granted_ms: u64,
     recall: Option<Recall>,
-    /// Of one to write whose holder can be asked what it has changed.
+    /// Of one to write.
     unseen: Option<Box<WrittenUnseen>>,
 }
 
@@ -184,7 +187,7 @@ impl Shard {
     }
 }
 
-pub use self::looks::AtHolder;
+pub use self::looks::{HolderAnswered, Look};
 
 /// Who is about to do something with a file.
 #[derive(Clone, Copy)]
@@ -229,6 +232,8 @@ pub(crate) struct DelegationTable {
     /// Those that are recalled, and some that were.
     recalls: Mutex<Vec<(FileKey, DelegationNumber)>>,
     counters: Counters,
+    /// The number of the next question to a holder.
+    questions: AtomicU64,
 }
 
 impl DelegationTable {
@@ -242,6 +247,7 @@ impl DelegationTable {
             total: AtomicU64::new(0),
             recalls: Mutex::default(),
             counters: Counters::default(),
+            questions: AtomicU64::new(1),
         }
     }
 
@@ -312,8 +318,7 @@ impl State {
         let before = cell.fetch_add(1, Ordering::SeqCst);
         let change = Change(Some(cell));
         if before >= MARK {
-            self.touch(now_ms, by, file, |_| true)?;
-            self.is_written_by(by, file);
+            self.touch(now_ms, by, file, true)?;
         }
         Ok(change)
     }
@@ -339,7 +344,7 @@ impl State {
         if is_free {
             return Ok(());
         }
-        self.touch(now_ms, by, file, |kind| kind == DelegationKind::Write)
+        self.touch(now_ms, by, file, false)
     }
 
     fn touch(
@@ -347,7 +352,7 @@ impl State {
         now_ms: u64,
         by: Option<&Arc<Client>>,
         file: &FileKey,
-        conflicts: impl Fn(DelegationKind) -> bool,
+        is_change: bool,
     ) -> Result<(), StateError> {
         self.advance(now_ms);
         let asking = by.unwrap_or(&self.nobody);
@@ -355,7 +360,12 @@ impl State {
             let now_ms = asking.now_ms();
             let toucher = Toucher { client: by, now_ms, lease_ms: self.settings.lease_ms };
             let Some(mut shard) = self.delegations.shard(file) else { return Ok(()) };
-            self.recall_conflicting(&mut shard, toucher, file, &conflicts)
+            let conflicts = |kind| is_change || kind == DelegationKind::Write;
+            self.recall_conflicting(&mut shard, toucher, file, &conflicts)?;
+            // What is left is the client's own.
+            let own = shard.files.get_mut(file).into_iter().flatten().filter(|_| is_change);
+            own.filter_map(|held| held.unseen.as_mut()).for_each(|unseen| unseen.is_written());
+            Ok(())
         })
     }
 
@@ -422,6 +432,7 @@ impl State {
         held.recall = Some(Recall { since_ms, tried_ms, ..Recall::default() });
         let (client, number) = (held.client.id(), held.number);
         self.journal.note(&Event::DelegationRecalled { client, number });
+        self.give_up_questions(held);
         self.delegations.recalls.lock().push((*file, number));
         self.delegations.counters.recalled.fetch_add(1, Ordering::Relaxed);
         self.files.effects.push(held.effect(self.settings.instance, file));
@@ -492,10 +503,7 @@ impl State {
         let number =
             DelegationNumber::new(client.id(), self.serial.fetch_add(1, Ordering::Relaxed));
         let record = DelegationRecord { file, kind, handle: handle.into(), is_revoked: false };
-        // What a client was given that has reclaimed its delegation nobody knows.
-        let can_be_asked = kind == DelegationKind::Write && !is_reclaim;
-        let unseen = can_be_asked.then(|| Box::new(WrittenUnseen::new()));
-        self.hold(&mut shard, client, number, &record, (now_ms, None, unseen));
+        self.hold(&mut shard, client, number, &record, (now_ms, None));
         self.note_delegation(client, number, &record, false);
         opens.delegations.insert(number, record);
         let counters = &self.delegations.counters;
@@ -515,10 +523,11 @@ impl State {
         client: &Arc<Client>,
         number: DelegationNumber,
         record: &DelegationRecord,
-        (granted_ms, recall, unseen): (u64, Option<Recall>, Option<Box<WrittenUnseen>>),
+        (granted_ms, recall): (u64, Option<Recall>),
     ) {
         let (client, handle) = (Arc::clone(client), Arc::clone(&record.handle));
         let kind = record.kind;
+        let unseen = (kind == DelegationKind::Write).then(Box::default);
         let held = Held { number, client, kind, handle, granted_ms, recall, unseen };
         shard.files.entry(record.file).or_default().push(held);
         self.delegations.total.fetch_add(1, Ordering::Relaxed);
@@ -584,7 +593,7 @@ impl State {
                 // It is sent at once when there is a path.
                 Recall { since_ms: now_ms, ..Recall::default() }
             });
-            self.hold(&mut shard, client, number, &record, (now_ms, recall, None));
+            self.hold(&mut shard, client, number, &record, (now_ms, recall));
         }
         opens.delegations.insert(number, record);
     }
@@ -642,9 +651,9 @@ impl State {
         let Some(mut shard) = self.delegations.shard(file) else { return };
         let Some(all) = shard.files.get_mut(file) else { return };
         let Some(place) = all.iter().position(|held| held.number == number) else { return };
-        let held = all.swap_remove(place);
-        let is_asked = held.unseen.as_ref().is_some_and(|unseen| unseen.is_asked());
-        let is_waited_for = held.recall.is_some() || is_asked;
+        let mut held = all.swap_remove(place);
+        self.give_up_questions(&mut held);
+        let is_waited_for = held.recall.is_some();
         let is_free = is_waited_for && all.iter().all(|held| held.recall.is_none());
         if all.is_empty() {
             shard.files.remove(file);
@@ -774,6 +783,7 @@ impl State {
             returned: of(&counters.returned),
             revoked: of(&counters.revoked),
             asked: of(&counters.asked),
+            unasked: of(&counters.unasked),
         }
     }
 

@@ -91,6 +91,7 @@ fn granted(state: &State) -> Vec<u32> {
             Effect::Free { .. }
             | Effect::Recall { .. }
             | Effect::AskHolder { .. }
+            | Effect::Answered { .. }
             | Effect::Returned { .. }
             | Effect::Undelegated { .. } => None,
         })
