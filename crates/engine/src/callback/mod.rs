@@ -42,8 +42,6 @@ const UNKNOWN_MS: u64 = 5_000;
 const WAITING_MAX: usize = 16_384;
 /// And those of one client: as many as it may wait for locks.
 const WAITING_A_CLIENT_MAX: usize = 64;
-/// Questions to holders of delegations that one client has in flight: the delegation of one more is recalled.
-const QUESTIONS_A_CLIENT_MAX: usize = 16;
 
 /// Sends messages by connections that clients have made.
 pub trait CallbackSender: Send + Sync {

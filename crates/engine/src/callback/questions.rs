@@ -1,29 +1,20 @@
 //! Questions to holders of delegations to write (`CB_GETATTR`): somebody waits for each. One that cannot be sent, or has
-//! no answer in time, or an answer that is none, has the delegation recalled. None waits for a slot or a connection.
+//! no answer in time, or an answer that is none, has the delegation recalled. None waits for a slot or a connection; how many are in flight is bounded by the
+//! slots, of which they leave one of each session free ([`steadfast_state::Session::begin_question`]).
 
 use std::sync::Arc;
 
 use steadfast_state::{Client, HOLDER_PATIENCE_MS, HolderSays};
 
 use super::message::Asked;
-use super::{InFlight, Notice, QUESTIONS_A_CLIENT_MAX};
+use super::Notice;
 use crate::Shared;
 
 impl Shared {
     /// Asks the holder of a delegation to write how its file is.
     pub(crate) fn ask_holder(&self, now_ms: u64, client: Arc<Client>, asked: Asked) {
         let notice = Notice { client, asked, since_ms: now_ms, due_ms: now_ms };
-        let in_flight = self.callbacks.change(|table| {
-            let is_to_it = |call: &&InFlight| call.notice.client.id() == notice.client.id();
-            let to_it = table.in_flight.values().filter(is_to_it);
-            to_it.filter(|call| call.notice.is_question()).count()
-        });
-        let unsent = if in_flight < QUESTIONS_A_CLIENT_MAX {
-            self.begin_callback(notice, now_ms)
-        } else {
-            Some(notice)
-        };
-        if let Some(notice) = unsent {
+        if let Some(notice) = self.begin_callback(notice, now_ms) {
             self.is_lost(&notice, now_ms);
         }
     }

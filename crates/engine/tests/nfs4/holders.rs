@@ -1,6 +1,12 @@
 //! What others are told of a file that is delegated to write: its holder is asked by CB_GETATTR (RFC 8881 §10.4.3), and
 //! keeps its delegation if it has changed nothing.
 
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use steadfast_engine::{CallHost, ReplyBuffer, SuspendedCall, Verdict};
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, CallbackCompoundHead4, CallbackGetAttr4Args, CallbackOp4,
     CallbackSequence4Args, CallbackSequence4Result, Fattr4, GetAttr4Args, NfsStat4, Op4, StateId4,
@@ -9,11 +15,10 @@ use steadfast_wire::nfs4::{
 use steadfast_wire::rpc::CallHeader;
 use steadfast_xdr::{Decode, Encode, Reader};
 
-use crate::compounds::{HEADER_BYTES, Ops, words, xdr};
+use crate::compounds::{HEADER_BYTES, Ops, Reply, words, xdr};
 use crate::delegations::{BOTH, Bench, READ, SECOND, delegated, open, returns};
 use crate::gate::{by_stateid, nfs3};
-use crate::harness::{Client, sender};
-use crate::idmap::{Keeps, wait};
+use crate::harness::{Client, Sender, sender};
 
 const DELAY: u32 = NfsStat4::Delay as u32;
 const JUKEBOX: u32 = 10008;
@@ -83,8 +88,6 @@ fn questions(bench: &Bench) -> Vec<Question> {
 
 #[track_caller]
 fn question(bench: &Bench) -> Question {
-    // It waits until the reply that grants the delegation must have gone out.
-    bench.tick(SECOND);
     let questions = questions(bench);
     assert_eq!(questions.len(), 1, "{questions:?}");
     questions[0].clone()
@@ -121,15 +124,153 @@ impl Told {
     }
 }
 
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Keeps a call that waits, as long as its patience lasts.
+struct Patient<'b> {
+    now_ms: &'b Cell<u64>,
+    since_ms: Option<u64>,
+    is_impatient: bool,
+    suspended: Option<SuspendedCall>,
+    woken: Arc<Woken>,
+    until_ms: u64,
+}
+
+impl CallHost for Patient<'_> {
+    fn may_block(&mut self) {}
+    fn will_block(&mut self) {}
+
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
+    }
+
+    fn waker(&mut self, patience_ms: u64) -> Option<Waker> {
+        let now_ms = self.now_ms.get();
+        let until_ms = self.since_ms.unwrap_or(now_ms) + patience_ms;
+        if self.is_impatient || until_ms <= now_ms {
+            return None;
+        }
+        (self.until_ms, self.woken) = (until_ms, Arc::default());
+        Some(Waker::from(Arc::clone(&self.woken)))
+    }
+}
+
+/// A call that may wait.
+struct Waiting<'b> {
+    bench: &'b Bench,
+    from: Sender,
+    message: Vec<u8>,
+    host: Patient<'b>,
+    reply: Option<Vec<u8>>,
+}
+
+impl<'b> Waiting<'b> {
+    fn new(bench: &'b Bench, from: &Sender, message: Vec<u8>) -> Self {
+        let host = Patient {
+            now_ms: &bench.server.now_ms,
+            since_ms: None,
+            is_impatient: false,
+            suspended: None,
+            woken: Arc::default(),
+            until_ms: 0,
+        };
+        let from = sender(from.peer.connection());
+        let mut waiting = Self { bench, from, message, host, reply: None };
+        waiting.execute();
+        waiting
+    }
+
+    /// A GETATTR.
+    fn look(bench: &'b Bench, client: &Client<'_>, file: &[u8]) -> Self {
+        Self::new(bench, &client.from, client.next(false, &getattr(file)))
+    }
+
+    /// A GETATTR of NFSv3.
+    fn look_by_nfs3(bench: &'b Bench) -> Self {
+        let from = sender(2);
+        let body = xdr(|w| w.opaque(&bench.file));
+        let message = bench.server.message(&from, 3, 1, &body);
+        Self::new(bench, &from, message)
+    }
+
+    fn execute(&mut self) {
+        let now_ms = self.bench.server.now_ms.get();
+        let (peer, mut reply) = (&self.from.peer, ReplyBuffer::default());
+        let engine = &self.bench.server.engine;
+        match engine.call(&mut self.host, peer, now_ms, &self.message, &mut reply) {
+            Verdict::Suspended(call) => {
+                self.host.suspended = Some(call);
+                self.host.since_ms.get_or_insert(now_ms);
+            }
+            Verdict::Replied => self.reply = Some(reply.bytes),
+            verdict => panic!("{verdict:?}"),
+        }
+    }
+
+    /// Executes it again if it was woken or its time is over.
+    fn goes_on(&mut self) {
+        let is_over = self.bench.server.now_ms.get() >= self.host.until_ms;
+        if self.reply.is_none() && (is_over || self.host.woken.0.load(Ordering::SeqCst)) {
+            self.execute();
+        }
+    }
+
+    /// Whether it waits still.
+    fn waits(&mut self) -> bool {
+        self.goes_on();
+        self.reply.is_none()
+    }
+
+    #[track_caller]
+    fn replied(&mut self) -> Vec<u8> {
+        self.goes_on();
+        self.reply.take().expect("it does not wait")
+    }
+
+    #[track_caller]
+    fn told(&mut self) -> Result<Told, u32> {
+        let mut reply = Reply::read(&self.replied());
+        reply.ok(Op4::Sequence);
+        reply.take(|r| r.fixed_opaque(36).map(drop)).unwrap();
+        read_told(reply)
+    }
+
+    /// Size and mtime.
+    #[track_caller]
+    fn told_by_nfs3(&mut self) -> Result<(u64, u32), u32> {
+        let reply = self.replied();
+        let mut r = Reader::new(&reply[HEADER_BYTES..]);
+        match r.u32().unwrap() {
+            0 => {
+                let kind_mode_links_owners = 5 * 4;
+                r.fixed_opaque(kind_mode_links_owners).unwrap();
+                let size = r.u64().unwrap();
+                let used_device_fsid_fileid_atime = 5 * 8;
+                r.fixed_opaque(used_device_fsid_fileid_atime).unwrap();
+                Ok((size, r.u32().unwrap()))
+            }
+            status => Err(status),
+        }
+    }
+}
+
 fn getattr(file: &[u8]) -> Ops {
     Ops::put(file).op(Op4::GetAttr, &GetAttr4Args { attr_request: LOOK })
 }
 
+/// What the holder itself is told, or who is not made to wait.
 fn told(client: &Client<'_>, file: &[u8]) -> Result<Told, u32> {
     read_told(client.run(&getattr(file)))
 }
 
-fn read_told(mut reply: crate::compounds::Reply) -> Result<Told, u32> {
+fn read_told(mut reply: Reply) -> Result<Told, u32> {
     if reply.status != 0 {
         return Err(reply.failure().1);
     }
@@ -142,114 +283,163 @@ fn read_told(mut reply: crate::compounds::Reply) -> Result<Told, u32> {
     }))
 }
 
-/// Size and mtime by NFSv3.
-fn told_by_nfs3(bench: &Bench) -> Result<(u64, u32), u32> {
-    let from = sender(2);
-    let body = xdr(|w| w.opaque(&bench.file));
-    let message = bench.server.message(&from, 3, 1, &body);
-    let reply = bench.server.send(&from, &message).unwrap();
-    let mut r = Reader::new(&reply[HEADER_BYTES..]);
-    match r.u32().unwrap() {
-        0 => {
-            let kind_mode_links_owners = 5 * 4;
-            r.fixed_opaque(kind_mode_links_owners).unwrap();
-            let size = r.u64().unwrap();
-            let used_device_fsid_fileid_atime = 5 * 8;
-            r.fixed_opaque(used_device_fsid_fileid_atime).unwrap();
-            Ok((size, r.u32().unwrap()))
-        }
-        status => Err(status),
-    }
-}
-
-/// What VERIFY says of these attributes.
-fn verified(client: &Client<'_>, file: &[u8], told: Told) -> u32 {
-    let values = told.values();
-    let obj_attributes = Fattr4 { attrmask: LOOK, attr_vals: &values };
-    client.run(&Ops::put(file).op(Op4::Verify, &Verify4Args { obj_attributes })).status
+/// A bench whose first client has had a delegation for a while; and what the file is like.
+fn held<'b>(bench: &'b Bench) -> (Client<'b>, Client<'b>, StateId4, Told) {
+    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
+    let delegation = delegated(&one, &bench.file, BOTH);
+    let stored = told(&one, &bench.file).unwrap();
+    bench.tick(SECOND);
+    (one, two, delegation, stored)
 }
 
 #[test]
 fn a_holder_that_has_changed_nothing_keeps_its_delegation() {
     let bench = Bench::new();
-    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    let delegation = delegated(&one, &bench.file, BOTH);
-    let stored = told(&one, &bench.file).unwrap();
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    assert_eq!(told_by_nfs3(&bench), Err(JUKEBOX));
-    let question = question(&bench);
-    assert_eq!((question.connection, question.wanted), (1, ASKED));
-    assert_eq!(question.handle, bench.file);
-    bench.answers(&one.from, &question.tells(stored.change, stored.size));
-    // All who look see what the storage has.
-    assert_eq!(told(&two, &bench.file), Ok(stored));
-    assert_eq!(told_by_nfs3(&bench), Ok((stored.size, stored.mtime.0 as u32)));
-    assert_eq!(verified(&two, &bench.file, stored), 0);
-    // After a while it is asked again.
-    bench.tick(2 * SECOND);
-    assert_eq!(verified(&two, &bench.file, stored), DELAY);
-    let again = self::question(&bench);
-    bench.answers(&one.from, &again.tells(stored.change, stored.size));
-    assert_eq!(verified(&two, &bench.file, stored), 0);
-    // What it writes at the server makes the answer void; it may go on telling what it was given.
+    let (one, two, delegation, stored) = held(&bench);
+    let three = bench.client(b"three", 3);
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    let asked = question(&bench);
+    assert_eq!((asked.connection, asked.wanted), (1, ASKED));
+    assert_eq!(asked.handle, bench.file);
+    // These come later: one question more is for both, whatever protocol they speak.
+    let mut by_nfs3 = Waiting::look_by_nfs3(&bench);
+    let values = stored.values();
+    let obj_attributes = Fattr4 { attrmask: LOOK, attr_vals: &values };
+    let verify = Ops::put(&bench.file).op(Op4::Verify, &Verify4Args { obj_attributes });
+    let mut verifies = Waiting::new(&bench, &three.from, three.next(false, &verify));
+    assert_eq!(bench.server.engine.waiting_calls(), 3);
+    assert!(questions(&bench).is_empty());
+    bench.answers(&one.from, &asked.tells(stored.change, stored.size));
+    assert_eq!(looks.told(), Ok(stored));
+    assert!(by_nfs3.waits() && verifies.waits());
+    let asked = question(&bench);
+    bench.answers(&one.from, &asked.tells(stored.change, stored.size));
+    assert_eq!(by_nfs3.told_by_nfs3(), Ok((stored.size, stored.mtime.0 as u32)));
+    assert_eq!(Reply::read(&verifies.replied()).status, 0);
+    assert_eq!((bench.server.engine.waiting_calls(), questions(&bench).len()), (0, 0));
+    // What it writes at the server it has written; it may go on telling what it was given.
     assert_eq!(by_stateid(&one, &bench.file, delegation)[1], 0);
     let written = told(&one, &bench.file).unwrap();
-    assert_eq!(told(&two, &bench.file), Err(DELAY), "the answer is of before");
-    let last = self::question(&bench);
-    bench.answers(&one.from, &last.tells(stored.change, written.size));
-    assert_eq!(told(&two, &bench.file), Ok(written));
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    bench.answers(&one.from, &question(&bench).tells(stored.change, written.size));
+    assert_eq!(looks.told(), Ok(written));
+    // What the holder does not change needs nobody's answer.
+    let kind = GetAttr4Args { attr_request: Bitmap4::of(&[Attribute4::Type, Attribute4::Mode]) };
+    two.run(&Ops::put(&bench.file).op(Op4::GetAttr, &kind)).succeeds();
     assert_eq!(returns(&one, &bench.file, delegation), 0);
     assert_eq!(told(&two, &bench.file), Ok(written));
     bench.tick(20 * SECOND);
     assert_eq!(questions(&bench).len(), 0);
     let counts = bench.server.engine.statistics().delegations;
-    assert_eq!((counts.asked, counts.recalled, counts.returned), (3, 0, 1));
+    assert_eq!((counts.asked, counts.unasked), (3, 0));
+    assert_eq!((counts.recalled, counts.returned), (0, 1));
+}
+
+/// Close-to-open: what is written after an answer is seen by whoever looks then.
+#[test]
+fn an_answer_is_never_used_again() {
+    let bench = Bench::new();
+    let (one, two, delegation, stored) = held(&bench);
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    bench.answers(&one.from, &question(&bench).tells(stored.change, stored.size));
+    assert_eq!(looks.told(), Ok(stored));
+    // The holder writes by itself.
+    let mut by_nfs3 = Waiting::look_by_nfs3(&bench);
+    let asked = question(&bench);
+    assert!(by_nfs3.waits());
+    bench.answers(&one.from, &asked.tells(stored.change + 1, stored.size + 1));
+    assert!(by_nfs3.waits());
+    assert_eq!(bench.recalls()[0].stateid, delegation);
+    assert_eq!(returns(&one, &bench.file, delegation), 0);
+    assert!(by_nfs3.told_by_nfs3().is_ok());
+}
+
+#[test]
+fn two_looks_of_one_call_are_two() {
+    let bench = Bench::new();
+    let (one, two, _, stored) = held(&bench);
+    let ops = getattr(&bench.file).then(&getattr(&bench.file));
+    let mut looks = Waiting::new(&bench, &two.from, two.next(false, &ops));
+    for _ in 0..2 {
+        assert!(looks.waits());
+        bench.answers(&one.from, &question(&bench).tells(stored.change, stored.size));
+    }
+    let mut reply = Reply::read(&looks.replied());
+    assert_eq!((reply.status, reply.count), (0, 5));
+    reply.ok(Op4::Sequence);
 }
 
 #[test]
 fn a_holder_that_has_changed_something_returns_its_delegation() {
     for (change, size) in [(1, 0), (0, 1)] {
         let bench = Bench::new();
-        let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-        let delegation = delegated(&one, &bench.file, BOTH);
-        let stored = told(&one, &bench.file).unwrap();
-        assert_eq!(told(&two, &bench.file), Err(DELAY));
-        let question = question(&bench);
-        let answer = question.tells(stored.change + change, stored.size + size);
+        let (one, two, delegation, stored) = held(&bench);
+        let mut looks = Waiting::look(&bench, &two, &bench.file);
+        let answer = question(&bench).tells(stored.change + change, stored.size + size);
         bench.answers(&one.from, &answer);
-        assert_eq!(told(&two, &bench.file), Err(DELAY));
+        assert!(looks.waits());
         assert_eq!(bench.recalls()[0].stateid, delegation, "at once");
-        assert_eq!(told_by_nfs3(&bench), Err(JUKEBOX));
         assert_eq!(by_stateid(&one, &bench.file, delegation)[1], 0);
         let written = told(&one, &bench.file).unwrap();
         assert_eq!(returns(&one, &bench.file, delegation), 0);
-        assert_eq!(told(&two, &bench.file), Ok(written));
+        assert_eq!(looks.told(), Ok(written));
     }
 }
 
-/// Nobody looks any more, and the holder says nothing.
+/// In the first second after the grant the holder may not know of it. Who looks then has it asked later.
 #[test]
-fn a_silent_holder_has_it_recalled_though_nobody_waits() {
+fn a_look_just_after_the_grant_waits_before_anybody_is_asked() {
     let bench = Bench::new();
     let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    let delegation = delegated(&one, &bench.file, BOTH);
-    bench.tick(SECOND);
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    assert_eq!(questions(&bench).len(), 1);
-    for _ in 0..2 {
-        assert_eq!(bench.server.engine.statistics().delegations.recalled, 0);
-        bench.tick(SECOND);
-    }
-    assert_eq!(bench.recalls()[0].stateid, delegation);
+    delegated(&one, &bench.file, BOTH);
+    let stored = told(&one, &bench.file).unwrap();
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    bench.tick(999);
+    assert!(looks.waits() && questions(&bench).is_empty());
+    // It writes to the server before it is asked: that makes no answer void.
+    let now_ms = bench.server.now_ms.get();
+    bench.server.now_ms.set(now_ms + 101);
+    assert!(looks.waits());
+    bench.answers(&one.from, &question(&bench).tells(stored.change, stored.size));
+    assert_eq!(looks.told(), Ok(stored));
+    assert_eq!(bench.server.engine.statistics().delegations.recalled, 0);
 }
 
-/// Beyond the bound of questions the delegation is recalled at once, and a recall finds a slot.
+#[test]
+fn who_does_not_answer_in_time_has_it_recalled() {
+    // Somebody waits, or nobody does any more.
+    for is_waiting in [true, false] {
+        let bench = Bench::new();
+        let (one, two, delegation, _) = held(&bench);
+        let mut looks = Waiting::look(&bench, &two, &bench.file);
+        let asked = question(&bench);
+        let recalled = || bench.server.engine.statistics().delegations.recalled;
+        let now_ms = bench.server.now_ms.get();
+        bench.server.now_ms.set(now_ms + 999);
+        assert!(looks.waits() && recalled() == 0);
+        if is_waiting {
+            bench.server.now_ms.set(now_ms + 1_100);
+            assert!(looks.waits() && recalled() == 1);
+        } else {
+            bench.tick(1);
+            assert_eq!(recalled(), 1);
+        }
+        assert_eq!(bench.recalls()[0].stateid, delegation);
+        bench.answers(&one.from, &asked.tells(0, 0));
+        assert!(looks.waits(), "it waits for the return now");
+        assert_eq!(returns(&one, &bench.file, delegation), 0);
+        assert!(looks.told().is_ok());
+    }
+}
+
+/// Without a slot the delegation is recalled at once, and a recall finds one.
 #[test]
 fn questions_crowd_out_no_recalls() {
     const FILES: usize = 20;
-    const QUESTIONS: usize = 16;
+    /// The back channel has eight slots.
+    const QUESTIONS: usize = 7;
     let bench = Bench::new();
-    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
+    let one = bench.client(b"one", 1);
     let files: Vec<Vec<u8>> = (0..FILES)
         .map(|number| bench.server.make_file(&bench.root, format!("{number}").as_bytes(), 0o666))
         .collect();
@@ -257,11 +447,15 @@ fn questions_crowd_out_no_recalls() {
         delegated(&one, file, BOTH);
     }
     bench.tick(SECOND);
-    for file in &files {
-        assert_eq!(told(&two, file), Err(DELAY));
-    }
+    let others: Vec<Client<'_>> =
+        (0..FILES as u8).map(|it| bench.client(&[it], 10 + u64::from(it))).collect();
+    let looks: Vec<Waiting<'_>> = std::iter::zip(&others, &files)
+        .map(|(other, file)| Waiting::look(&bench, other, file))
+        .collect();
+    assert_eq!(bench.server.engine.waiting_calls(), looks.len());
     let counts = bench.server.engine.statistics().delegations;
-    assert_eq!((counts.asked, counts.recalled), (FILES as u64, (FILES - QUESTIONS) as u64));
+    let lost = (FILES - QUESTIONS) as u64;
+    assert_eq!((counts.asked, counts.unasked, counts.recalled), (FILES as u64, lost, lost));
     let sent = std::mem::take(&mut *bench.wires.sent.lock().unwrap());
     let is_recall = |message: &[u8]| {
         let mut r = Reader::new(message);
@@ -272,56 +466,51 @@ fn questions_crowd_out_no_recalls() {
         CallbackOp4::decode(&mut r).unwrap() == CallbackOp4::Recall
     };
     let recalls = sent.iter().filter(|(_, message)| is_recall(message)).count();
-    assert!(recalls > 0, "{} messages", sent.len());
+    assert_eq!((recalls, sent.len()), (1, 8));
 }
 
-/// What wakes a call that waits, whatever the holder says.
+/// Each time it would be another look, for which no answer counts.
 #[test]
-fn an_error_wakes_who_waits() {
-    for status in [NfsStat4::BadHandle, NfsStat4::BadStateId, NfsStat4::ServerFault] {
+fn who_cannot_wait_has_it_recalled() {
+    let bench = Bench::new();
+    let (one, two, delegation, _) = held(&bench);
+    assert_eq!(told(&two, &bench.file), Err(DELAY));
+    let counts = bench.server.engine.statistics().delegations;
+    assert_eq!((counts.unasked, counts.recalled), (1, 1));
+    assert_eq!(told(&two, &bench.file), Err(DELAY));
+    let sent = std::mem::take(&mut *bench.wires.sent.lock().unwrap());
+    assert_eq!(sent.len(), 2, "a question and a recall");
+    assert_eq!(returns(&one, &bench.file, delegation), 0);
+    assert!(told(&two, &bench.file).is_ok());
+}
+
+#[test]
+fn a_holder_without_a_connection_has_it_recalled() {
+    // Before the question, or after.
+    for is_asked in [false, true] {
         let bench = Bench::new();
-        let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-        let delegation = delegated(&one, &bench.file, BOTH);
-        bench.tick(SECOND);
-        let message = two.next(false, &getattr(&bench.file));
-        let mut host = Keeps::default();
-        let call = wait(&two, &message, &mut host).unwrap();
-        let asked = questions(&bench).pop().unwrap();
-        bench.answers(&one.from, &asked.reply(status, &[]));
-        assert!(host.is_woken(), "{status:?}");
-        assert_eq!(bench.recalls()[0].stateid, delegation);
-        // It goes on waiting, for the return.
-        host.suspended = Some(call);
-        let call = wait(&two, &message, &mut host).unwrap();
+        let (one, two, delegation, _) = held(&bench);
+        let mut looks = is_asked.then(|| Waiting::look(&bench, &two, &bench.file));
+        bench.server.engine.closed(&one.from.peer);
+        let mut looks = looks.take().unwrap_or_else(|| Waiting::look(&bench, &two, &bench.file));
+        bench.server.engine.send_effects();
+        assert!(looks.waits());
+        let counts = bench.server.engine.statistics().delegations;
+        assert_eq!((counts.asked, counts.unasked), (u64::from(is_asked), 1));
+        assert_eq!(counts.recalled, 1, "{is_asked}");
         assert_eq!(returns(&one, &bench.file, delegation), 0);
-        host.suspended = Some(call);
-        assert_eq!(wait(&two, &message, &mut host).unwrap_err().status, 0);
+        assert!(looks.told().is_ok());
     }
 }
 
 #[test]
-fn a_file_that_its_holder_has_not_changed_is_told_as_it_is() {
-    let bench = Bench::new();
-    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    delegated(&one, &bench.file, BOTH);
-    let stored = told(&one, &bench.file).unwrap();
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    let question = question(&bench);
-    bench.answers(&one.from, &question.tells(stored.change, stored.size));
-    assert_eq!(told(&two, &bench.file), Ok(stored));
-    // What the holder does not change needs nobody's answer.
-    bench.tick(2 * SECOND);
-    let kind = GetAttr4Args { attr_request: Bitmap4::of(&[Attribute4::Type, Attribute4::Mode]) };
-    two.run(&Ops::put(&bench.file).op(Op4::GetAttr, &kind)).succeeds();
-    bench.tick(SECOND);
-    assert_eq!(questions(&bench).len(), 0);
-}
-
-#[test]
-fn a_holder_that_answers_nonsense_returns_its_delegation() {
+fn whatever_is_no_answer_has_it_recalled() {
     type Answer = fn(&Question) -> Vec<u8>;
-    let rows: [(&str, Answer); 6] = [
-        ("an error", |q| q.reply(NfsStat4::BadHandle, &[])),
+    let rows: [(&str, Answer); 9] = [
+        ("no such file", |q| q.reply(NfsStat4::BadHandle, &[])),
+        ("no such delegation", |q| q.reply(NfsStat4::BadStateId, &[])),
+        ("a fault", |q| q.reply(NfsStat4::ServerFault, &[])),
+        ("no time", |q| q.reply(NfsStat4::Delay, &[])),
         ("nothing", |q| q.reply(NfsStat4::Ok, &[])),
         ("no size", |q| q.reply(NfsStat4::Ok, &words(&[1, 8, 8, 0, 1]))),
         ("what was not asked for", |q| {
@@ -332,112 +521,58 @@ fn a_holder_that_answers_nonsense_returns_its_delegation() {
     ];
     for (name, answer) in rows {
         let bench = Bench::new();
-        let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-        let delegation = delegated(&one, &bench.file, BOTH);
-        bench.tick(SECOND);
-        assert_eq!(told(&two, &bench.file), Err(DELAY), "{name}");
-        let asked = questions(&bench).pop().expect("it knows of its delegation");
+        let (one, two, delegation, _) = held(&bench);
+        let mut looks = Waiting::look(&bench, &two, &bench.file);
+        let asked = question(&bench);
         bench.answers(&one.from, &answer(&asked));
+        assert!(looks.host.woken.0.load(Ordering::SeqCst), "{name}");
         assert_eq!(bench.server.engine.statistics().delegations.recalled, 1, "{name}");
         if name != "that it takes no callbacks" {
             assert_eq!(bench.recalls()[0].stateid, delegation, "{name}: at once");
         }
-        assert_eq!(told(&two, &bench.file), Err(DELAY), "{name}");
+        assert!(looks.waits(), "{name}: for the return");
         assert_eq!(returns(&one, &bench.file, delegation), 0);
-        assert!(told(&two, &bench.file).is_ok(), "{name}");
+        assert!(looks.told().is_ok(), "{name}");
     }
-}
-
-#[test]
-fn who_has_no_time_is_asked_again() {
-    let bench = Bench::new();
-    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    delegated(&one, &bench.file, BOTH);
-    let stored = told(&one, &bench.file).unwrap();
-    bench.tick(SECOND);
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    let asked = questions(&bench).pop().unwrap();
-    bench.answers(&one.from, &asked.reply(NfsStat4::Delay, &[]));
-    let again = question(&bench);
-    bench.answers(&one.from, &again.tells(stored.change, stored.size));
-    assert_eq!(told(&two, &bench.file), Ok(stored));
-}
-
-#[test]
-fn who_does_not_answer_in_time_has_it_recalled() {
-    let bench = Bench::new();
-    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    let delegation = delegated(&one, &bench.file, BOTH);
-    bench.tick(SECOND);
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    assert_eq!(questions(&bench).len(), 1);
-    bench.tick(SECOND);
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    assert_eq!(questions(&bench).len(), 0, "one question a file");
-    bench.tick(SECOND);
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    assert_eq!(bench.recalls()[0].stateid, delegation);
-    assert_eq!(returns(&one, &bench.file, delegation), 0);
-    assert!(told(&two, &bench.file).is_ok());
-}
-
-/// What waits is the calls alone, and one answer is for all.
-#[test]
-fn calls_wait_for_the_answer_without_a_thread() {
-    let bench = Bench::new();
-    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    let three = bench.client(b"three", 3);
-    delegated(&one, &bench.file, BOTH);
-    let stored = told(&one, &bench.file).unwrap();
-    bench.tick(SECOND);
-    let waiting = [&two, &three].map(|client| {
-        let message = client.next(false, &getattr(&bench.file));
-        let mut host = Keeps::default();
-        let call = wait(client, &message, &mut host).unwrap();
-        assert!(!host.is_woken());
-        (client, message, host, call)
-    });
-    assert_eq!(bench.server.engine.waiting_calls(), 2);
-    let mut asked = questions(&bench);
-    assert_eq!(asked.len(), 1);
-    bench.answers(&one.from, &asked.remove(0).tells(stored.change, stored.size));
-    for (client, message, mut host, call) in waiting {
-        assert!(host.is_woken());
-        host.suspended = Some(call);
-        let reply = wait(client, &message, &mut host).unwrap_err();
-        assert_eq!(read_told(reply), Ok(stored));
-    }
-    assert_eq!((bench.server.engine.waiting_calls(), questions(&bench).len()), (0, 0));
 }
 
 #[test]
 fn who_waits_for_an_answer_goes_on_when_the_delegation_is_returned() {
     let bench = Bench::new();
-    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    let delegation = delegated(&one, &bench.file, BOTH);
-    bench.tick(SECOND);
-    let message = two.next(false, &getattr(&bench.file));
-    let mut host = Keeps::default();
-    let call = wait(&two, &message, &mut host).unwrap();
+    let (one, two, delegation, stored) = held(&bench);
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    assert!(looks.waits());
     assert_eq!(returns(&one, &bench.file, delegation), 0);
-    assert!(host.is_woken());
-    host.suspended = Some(call);
-    assert_eq!(wait(&two, &message, &mut host).unwrap_err().status, 0);
+    assert_eq!(looks.told(), Ok(stored));
 }
 
+/// Nobody knows what it was given: it is right if it tells what the storage has.
 #[test]
-fn a_kill_recalls_as_nobody_knows_what_was_given() {
-    let bench = Bench::new();
-    let one = bench.client(b"one", 1);
-    let delegation = delegated(&one, &bench.file, BOTH);
-    let (from, id, session, sequence) = (one.from, one.id, one.session, one.sequence);
-    let bench = bench.restarted();
-    let server = &bench.server;
-    let one = Client { server, from, id, session, sequence, minor: 1 };
-    assert_eq!(crate::callbacks::bind(&one, &one.from, 7), Ok(3));
-    let two = bench.client(b"two", 2);
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    assert_eq!(bench.recalled().stateid, delegation);
+fn a_holder_of_before_a_kill_is_asked_too() {
+    for has_written in [false, true] {
+        let bench = Bench::new();
+        let (one, _, delegation, given) = held(&bench);
+        if has_written {
+            assert_eq!(by_stateid(&one, &bench.file, delegation)[1], 0);
+        }
+        let stored = told(&one, &bench.file).unwrap();
+        let (from, id, session, sequence) = (one.from, one.id, one.session, one.sequence);
+        let bench = bench.restarted();
+        let server = &bench.server;
+        let one = Client { server, from, id, session, sequence, minor: 1 };
+        assert_eq!(crate::callbacks::bind(&one, &one.from, 7), Ok(3));
+        bench.tick(SECOND);
+        let two = bench.client(b"other", 2);
+        let mut looks = Waiting::look(&bench, &two, &bench.file);
+        let asked = question(&bench);
+        bench.answers(&one.from, &asked.tells(given.change, stored.size));
+        if has_written {
+            assert!(looks.waits());
+            assert_eq!(bench.recalls()[0].stateid, delegation);
+        } else {
+            assert_eq!(looks.told(), Ok(stored));
+        }
+    }
 }
 
 #[test]
@@ -462,14 +597,11 @@ fn data_and_opens_recall_as_before() {
 #[test]
 fn a_stranger_s_answer_is_none() {
     let bench = Bench::new();
-    let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    delegated(&one, &bench.file, BOTH);
-    let stored = told(&one, &bench.file).unwrap();
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
-    let asked = question(&bench);
-    let answer = asked.tells(stored.change, stored.size);
+    let (one, two, _, stored) = held(&bench);
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    let answer = question(&bench).tells(stored.change, stored.size);
     bench.answers(&two.from, &answer);
-    assert_eq!(told(&two, &bench.file), Err(DELAY));
+    assert!(looks.waits());
     bench.answers(&one.from, &answer);
-    assert_eq!(told(&two, &bench.file), Ok(stored));
+    assert_eq!(looks.told(), Ok(stored));
 }

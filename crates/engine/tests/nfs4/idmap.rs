@@ -155,16 +155,10 @@ fn texts(user: &str, group: &str) -> (String, String) {
 
 /// Keeps calls that wait, as long as it is patient.
 #[derive(Default)]
-pub(crate) struct Keeps {
-    pub(crate) suspended: Option<SuspendedCall>,
+struct Keeps {
+    suspended: Option<SuspendedCall>,
     is_impatient: bool,
     woken: Arc<Woken>,
-}
-
-impl Keeps {
-    pub(crate) fn is_woken(&self) -> bool {
-        self.woken.0.load(Ordering::SeqCst)
-    }
 }
 
 #[derive(Default)]
@@ -194,11 +188,7 @@ impl CallHost for Keeps {
 }
 
 /// Executes a message; the call, if it waits, or what is told, without SEQUENCE's result.
-pub(crate) fn wait(
-    client: &Client<'_>,
-    message: &[u8],
-    host: &mut Keeps,
-) -> Result<SuspendedCall, Reply> {
+fn wait(client: &Client<'_>, message: &[u8], host: &mut Keeps) -> Result<SuspendedCall, Reply> {
     let mut reply = ReplyBuffer::default();
     let Server { engine, now_ms, .. } = client.server;
     match engine.call(host, &client.from.peer, now_ms.get(), message, &mut reply) {
