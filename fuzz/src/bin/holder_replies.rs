@@ -1,31 +1,32 @@
 //! What the holder of a delegation answers to CB_GETATTR, as an engine takes it. An input is a row of steps, each
-//! after two bytes: what it is, and how many words belong to it. Another client looks at the file; what the input
-//! has is the holder's reply, from its first result on or its attributes alone. Callbacks are well-formed, the other
-//! client is told what the storage has or nothing, and both clients' requests go on.
+//! after two bytes: what it is, and how many words belong to it. Others look at the file by NFSv3; what the input
+//! has is the holder's reply, from its first result on or its attributes alone. Callbacks are well-formed, who looks
+//! is told what the storage has or to come later, and everybody's requests go on.
 #![no_main]
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 use libfuzzer_sys::fuzz_target;
 use steadfast_client::nfs4::{
     ACCESS_BOTH, AttributesAsked4, ClientSettings, Compound, Nfs4Client, Opening4, Recall4,
 };
 use steadfast_client::{
-    ClientError, Identity, Procedure, Reply, RpcTransport, append_call, parse_reply,
+    ClientError, Identity, Procedure, Reply, ReplyBody, RpcTransport, append_call, parse_reply,
 };
 use steadfast_engine::{
     CallHost, CallbackSender, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer,
-    Transport, Transports, Verdict,
+    SuspendedCall, Transport, Transports, Verdict,
 };
 use steadfast_shares::{
     ClientPattern, ClientRule, Flavors, Rights, RuleSet, Share, ShareId, Squash,
 };
 use steadfast_vfs::model::ModelFs;
 use steadfast_wire::nfs4::{
-    Attribute4, BindConnToSession4Args, Bitmap4, DelegReturn4Args, Fattr4, NfsStat4, Op4,
-    OpenClaim4, OpenHow4,
+    Attribute4, BindConnToSession4Args, Bitmap4, DelegReturn4Args, Fattr4, Op4, OpenClaim4,
+    OpenHow4,
 };
 
 const STEPS_MAX: usize = 64;
@@ -33,11 +34,56 @@ const STEPS_MAX: usize = 64;
 const STEP_MS_MAX: u64 = 1_000;
 const LOOK: Bitmap4 = Bitmap4::of(&[Attribute4::Change, Attribute4::Size]);
 
-struct Host;
+const LOOKS_MAX: usize = 4;
+const GETATTR: Procedure =
+    Procedure { program: 100_003, version: 3, number: 1, name: "GETATTR" };
+const JUKEBOX: [u8; 4] = 10_008_u32.to_be_bytes();
+
+/// Keeps a call that waits, if it is patient.
+#[derive(Default)]
+struct Host {
+    is_patient: bool,
+    suspended: Option<SuspendedCall>,
+}
 
 impl CallHost for Host {
     fn may_block(&mut self) {}
     fn will_block(&mut self) {}
+
+    fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        self.suspended.take()
+    }
+
+    fn waker(&mut self, _: u64) -> Option<Waker> {
+        self.is_patient.then(|| Waker::noop().clone())
+    }
+}
+
+/// A look that waits.
+struct Look {
+    host: Host,
+    message: Vec<u8>,
+}
+
+impl Look {
+    /// Executes it; what is told, if it waits no more.
+    fn go_on(&mut self, wire: &Wire) -> Option<Vec<u8>> {
+        let mut reply = ReplyBuffer::default();
+        let Wire { engine, peer, now_ms, .. } = wire;
+        match engine.call(&mut self.host, peer, now_ms.get(), &self.message, &mut reply) {
+            Verdict::Suspended(call) => {
+                self.host.suspended = Some(call);
+                None
+            }
+            Verdict::Replied => {
+                match parse_reply(&reply.bytes).expect("a reply").1 {
+                    ReplyBody::Success { results_at } => Some(reply.bytes[results_at..].to_vec()),
+                    other => panic!("{other:?}"),
+                }
+            }
+            verdict => panic!("{verdict:?}"),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -79,7 +125,7 @@ impl RpcTransport for Wire {
         let (mut message, mut reply) = (Vec::new(), ReplyBuffer::default());
         append_call(&mut message, self.xid, procedure, identity, arguments);
         let now_ms = self.now_ms.get();
-        match self.engine.call(&mut Host, &self.peer, now_ms, &message, &mut reply) {
+        match self.engine.call(&mut Host::default(), &self.peer, now_ms, &message, &mut reply) {
             Verdict::Replied => {}
             Verdict::Parked(call) => self.engine.settle(call, Ok(()), now_ms, &mut reply.bytes),
             _ => panic!("a request without a reply"),
@@ -136,7 +182,7 @@ fuzz_target!(|input: &[u8]| {
     let (engine, now_ms, sent) = (Rc::new(engine()), Rc::new(Cell::new(1)), Arc::<Sent>::default());
     engine.set_callback_sender(Arc::clone(&sent) as _);
     let mut holder = connect(&engine, &now_ms, 1);
-    let mut looker = connect(&engine, &now_ms, 2);
+    let looker = Wire::new(&engine, &now_ms, 2);
     let share = holder.lookup_path(b"a").expect("the share");
     let nothing = Fattr4 { attrmask: Bitmap4::EMPTY, attr_vals: &[] };
     let opening = Opening4 {
@@ -146,21 +192,34 @@ fuzz_target!(|input: &[u8]| {
     };
     let opened = holder.open(&share, &opening).expect("opened");
     let (file, stateid) = (opened.handle, opened.delegation.expect("alone"));
-    let stored = holder.attributes(&file, LOOK).expect("told");
+    let mut arguments = (file.0.len() as u32).to_be_bytes().to_vec();
+    arguments.extend_from_slice(&file.0);
+    arguments.resize(arguments.len().next_multiple_of(4), 0);
+    let (mut looks, mut told) = (Vec::<Look>::new(), Vec::new());
     let (mut rest, mut last_xid, mut asked) = (input, [0; 4], None);
     for _ in 0..STEPS_MAX {
         let Some(([kind, words], later)) = rest.split_first_chunk::<2>() else { break };
         let (reply, later) = later.split_at(later.len().min(usize::from(*words) * 4));
         rest = later;
-        let message = match kind % 5 {
-            0 => {
-                match looker.attributes(&file, LOOK) {
-                    Ok(told) => assert_eq!(told, stored),
-                    Err(error) => {
-                        let status = error.status4().expect("an answer");
-                        assert_eq!(status, NfsStat4::Delay);
-                    }
+        let message = match kind % 6 {
+            0 if looks.len() < LOOKS_MAX => {
+                let mut message = Vec::new();
+                append_call(&mut message, 7, GETATTR, &Identity::root(), &arguments);
+                let host = Host { is_patient: kind & 64 == 0, suspended: None };
+                let mut look = Look { host, message };
+                match look.go_on(&looker) {
+                    None => looks.push(look),
+                    Some(reply) => told.push(reply),
                 }
+                None
+            }
+            0 | 5 => {
+                looks.retain_mut(|look| {
+                    let reply = look.go_on(&looker);
+                    let waits = reply.is_none();
+                    told.extend(reply);
+                    waits
+                });
                 None
             }
             1 => {
@@ -183,7 +242,7 @@ fuzz_target!(|input: &[u8]| {
         };
         if let Some(message) = message {
             let (mut buffer, peer) = (ReplyBuffer::default(), &holder.transport().peer);
-            let verdict = engine.call(&mut Host, peer, now_ms.get(), &message, &mut buffer);
+            let verdict = engine.call(&mut Host::default(), peer, now_ms.get(), &message, &mut buffer);
             assert!(matches!(verdict, Verdict::Silent), "the connection is bound");
         }
         for message in std::mem::take(&mut *sent.0.lock().expect("one thread")) {
@@ -214,5 +273,14 @@ fuzz_target!(|input: &[u8]| {
             },
         )
         .expect("it has it");
-    assert_eq!(looker.attributes(&file, LOOK).expect("told"), stored);
+    let mut message = Vec::new();
+    append_call(&mut message, 8, GETATTR, &Identity::root(), &arguments);
+    looks.push(Look { host: Host::default(), message });
+    // It has changed nothing: all are told the same.
+    let last: Vec<_> =
+        looks.iter_mut().map(|look| look.go_on(&looker).expect("nobody has it")).collect();
+    for told in last.iter().chain(told.iter().filter(|told| ***told != JUKEBOX)) {
+        assert_eq!(Some(told), last.last());
+    }
+    assert_eq!(last[0][..4], [0; 4]);
 });

@@ -165,7 +165,7 @@ metrics! {
     GRACE Gauge "steadfast_grace": "1 during the grace period: new opens and locks wait.";
     GRANTED Counter "steadfast_delegations_granted" ["kind"]: "Delegations granted: read, write.";
     ASKED Counter "steadfast_delegations_asked": "Questions to holders of delegations to write whether they have changed their files (CB_GETATTR).";
-    UNASKED Counter "steadfast_delegations_unasked": "Delegations recalled because their holders could not be asked: no connection or slot, too many questions, or a look that cannot wait.";
+    UNASKED Counter "steadfast_delegations_unasked": "Delegations recalled because their holders could not be asked: no connection or slot, or a look that cannot wait.";
     RECALLED Counter "steadfast_delegations_recalled": "Delegations recalled.";
     RETURNED Counter "steadfast_delegations_returned": "Delegations that clients returned.";
     REVOKED Counter "steadfast_delegations_revoked": "Delegations revoked: their clients did not return them in time.";

@@ -1,13 +1,14 @@
 //! Questions to holders of delegations to write (`CB_GETATTR`): somebody waits for each. One that cannot be sent, or has
-//! no answer in time, or an answer that is none, has the delegation recalled. None waits for a slot or a connection; how many are in flight is bounded by the
-//! slots, of which they leave one of each session free ([`steadfast_state::Session::begin_question`]).
+//! no answer in time, or an answer that is none, has the delegation recalled. None waits for a slot or a connection. How
+//! many are in flight is bounded by the slots, of which they leave one of each session free
+//! ([`steadfast_state::Session::begin_question`]).
 
 use std::sync::Arc;
 
 use steadfast_state::{Client, HOLDER_PATIENCE_MS, HolderSays};
 
-use super::message::Asked;
 use super::Notice;
+use super::message::Asked;
 use crate::Shared;
 
 impl Shared {

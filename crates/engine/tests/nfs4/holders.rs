@@ -391,16 +391,19 @@ fn a_holder_that_has_changed_something_returns_its_delegation() {
 fn a_look_just_after_the_grant_waits_before_anybody_is_asked() {
     let bench = Bench::new();
     let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
-    delegated(&one, &bench.file, BOTH);
-    let stored = told(&one, &bench.file).unwrap();
+    let delegation = delegated(&one, &bench.file, BOTH);
+    let given = told(&one, &bench.file).unwrap().change;
     let mut looks = Waiting::look(&bench, &two, &bench.file);
+    // It writes to the server before it is asked: that makes no answer void.
+    assert_eq!(by_stateid(&one, &bench.file, delegation)[1], 0);
+    let stored = told(&one, &bench.file).unwrap();
+    assert_ne!(stored.change, given);
     bench.tick(999);
     assert!(looks.waits() && questions(&bench).is_empty());
-    // It writes to the server before it is asked: that makes no answer void.
     let now_ms = bench.server.now_ms.get();
     bench.server.now_ms.set(now_ms + 101);
     assert!(looks.waits());
-    bench.answers(&one.from, &question(&bench).tells(stored.change, stored.size));
+    bench.answers(&one.from, &question(&bench).tells(given, stored.size));
     assert_eq!(looks.told(), Ok(stored));
     assert_eq!(bench.server.engine.statistics().delegations.recalled, 0);
 }

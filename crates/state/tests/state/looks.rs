@@ -51,12 +51,7 @@ fn begin(state: &State, now_ms: u64, waited: Option<u64>) -> Result<Look, StateE
 }
 
 /// A look that has waited for this question: by its answer, what the storage has is right, or who knows.
-fn judged(
-    state: &State,
-    now_ms: u64,
-    waited: u64,
-    stored: StoredLook,
-) -> Result<bool, StateError> {
+fn judged(state: &State, now_ms: u64, waited: u64, stored: StoredLook) -> Result<bool, StateError> {
     match begin(state, now_ms, Some(waited))? {
         Look::Answered(at) => state.end_look(now_ms, &at, stored),
         look => panic!("{look:?}"),
