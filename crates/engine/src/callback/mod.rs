@@ -386,7 +386,9 @@ impl Shared {
             let (connection, message, session, asked) = match next {
                 Ok(next) => next,
                 Err(unsent) => {
-                    unsent.inspect(|notice| self.is_lost(notice, now_ms));
+                    if let Some(notice) = unsent {
+                        self.is_lost(&notice, now_ms);
+                    }
                     return;
                 }
             };
