@@ -35,8 +35,7 @@ const STEP_MS_MAX: u64 = 1_000;
 const LOOK: Bitmap4 = Bitmap4::of(&[Attribute4::Change, Attribute4::Size]);
 
 const LOOKS_MAX: usize = 4;
-const GETATTR: Procedure =
-    Procedure { program: 100_003, version: 3, number: 1, name: "GETATTR" };
+const GETATTR: Procedure = Procedure { program: 100_003, version: 3, number: 1, name: "GETATTR" };
 const JUKEBOX: [u8; 4] = 10_008_u32.to_be_bytes();
 
 /// Keeps a call that waits, if it is patient.
@@ -75,12 +74,10 @@ impl Look {
                 self.host.suspended = Some(call);
                 None
             }
-            Verdict::Replied => {
-                match parse_reply(&reply.bytes).expect("a reply").1 {
-                    ReplyBody::Success { results_at } => Some(reply.bytes[results_at..].to_vec()),
-                    other => panic!("{other:?}"),
-                }
-            }
+            Verdict::Replied => match parse_reply(&reply.bytes).expect("a reply").1 {
+                ReplyBody::Success { results_at } => Some(reply.bytes[results_at..].to_vec()),
+                other => panic!("{other:?}"),
+            },
             verdict => panic!("{verdict:?}"),
         }
     }
@@ -242,7 +239,8 @@ fuzz_target!(|input: &[u8]| {
         };
         if let Some(message) = message {
             let (mut buffer, peer) = (ReplyBuffer::default(), &holder.transport().peer);
-            let verdict = engine.call(&mut Host::default(), peer, now_ms.get(), &message, &mut buffer);
+            let verdict =
+                engine.call(&mut Host::default(), peer, now_ms.get(), &message, &mut buffer);
             assert!(matches!(verdict, Verdict::Silent), "the connection is bound");
         }
         for message in std::mem::take(&mut *sent.0.lock().expect("one thread")) {

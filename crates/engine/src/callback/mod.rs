@@ -360,8 +360,8 @@ impl Shared {
     /// Sends a callback by the first connection that takes it. Without one it waits.
     fn transmit(&self, xid: u32, now_ms: u64) {
         loop {
-            let next = self.callbacks.change(|table| {
-                let call = table.in_flight.get_mut(&xid).ok_or(None)?;
+            let (next, lost) = self.callbacks.change(|table| {
+                let Some(call) = table.in_flight.get_mut(&xid) else { return (None, None) };
                 let connection = call.session.back_connection();
                 call.sent = connection.map(|connection| (connection, now_ms));
                 call.attempts = call.attempts.saturating_add(u32::from(connection.is_some()));
@@ -370,28 +370,23 @@ impl Shared {
                     let asked = call.notice.asked.clone();
                     (connection, Arc::clone(&call.message), Arc::clone(&call.session), asked)
                 });
+                let mut lost = None;
                 if was_passed_on != next.is_none() {
                     let notice = call.notice.clone();
                     // Its other sessions have a try while there is no connection, and none afterwards.
                     table.waiting.forget(&notice);
-                    if next.is_none() {
-                        if !notice.is_question() {
-                            table.waiting.keep(notice.clone());
-                        }
-                        return Err(Some(notice));
+                    if next.is_none() && notice.is_question() {
+                        lost = Some(notice);
+                    } else if next.is_none() {
+                        table.waiting.keep(notice);
                     }
                 }
-                next.ok_or(None)
+                (next, lost)
             });
-            let (connection, message, session, asked) = match next {
-                Ok(next) => next,
-                Err(unsent) => {
-                    if let Some(notice) = unsent {
-                        self.is_lost(&notice, now_ms);
-                    }
-                    return;
-                }
-            };
+            if let Some(notice) = lost {
+                self.is_lost(&notice, now_ms);
+            }
+            let Some((connection, message, session, asked)) = next else { return };
             if self.callbacks.send(connection, &message) {
                 self.is_sent(&asked, now_ms);
                 return;

@@ -1,4 +1,4 @@
-//! What others are told of a file that is delegated to write: its holder is asked by CB_GETATTR (RFC 8881 §10.4.3), and
+//! What others are told of a file that is delegated to write: its holder is asked by `CB_GETATTR` (RFC 8881 §10.4.3), and
 //! keeps its delegation if it has changed nothing.
 
 use std::cell::Cell;
@@ -30,7 +30,7 @@ const LOOK: Bitmap4 = Bitmap4::of(&[
 ]);
 const ASKED: Bitmap4 = Bitmap4::of(&[Attribute4::Change, Attribute4::Size]);
 
-/// A CB_GETATTR as its client reads it.
+/// A `CB_GETATTR` as its client reads it.
 #[derive(Clone, Debug)]
 struct Question {
     connection: u64,
@@ -53,7 +53,7 @@ impl Question {
         Self { connection, xid, sequence, handle: fh.to_vec(), wanted: attr_request }
     }
 
-    /// A reply of which CB_SEQUENCE succeeds.
+    /// A reply of which `CB_SEQUENCE` succeeds.
     fn reply(&self, status: NfsStat4, rest: &[u8]) -> Vec<u8> {
         let CallbackSequence4Args { sessionid, sequenceid, slotid, .. } = self.sequence;
         let result = CallbackSequence4Result {
@@ -231,7 +231,8 @@ impl<'b> Waiting<'b> {
     #[track_caller]
     fn replied(&mut self) -> Vec<u8> {
         self.goes_on();
-        self.reply.take().expect("it does not wait")
+        let Some(reply) = self.reply.take() else { panic!("it waits") };
+        reply
     }
 
     #[track_caller]
@@ -284,7 +285,7 @@ fn read_told(mut reply: Reply) -> Result<Told, u32> {
 }
 
 /// A bench whose first client has had a delegation for a while; and what the file is like.
-fn held<'b>(bench: &'b Bench) -> (Client<'b>, Client<'b>, StateId4, Told) {
+fn held(bench: &Bench) -> (Client<'_>, Client<'_>, StateId4, Told) {
     let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
     let delegation = delegated(&one, &bench.file, BOTH);
     let stored = told(&one, &bench.file).unwrap();

@@ -393,7 +393,7 @@ impl<'s> Model<'s> {
         let (id, number, told) = self.replies[last - by as usize % (last + 1).min(4)];
         if says(self.state, self.now_ms, &id, number, told) {
             assert_eq!(self.open, Some(number), "nobody has asked");
-            let question = self.questions.iter_mut().find(|it| it.number == number).unwrap();
+            let question = self.questions.iter_mut().find(|it| it.number == number).expect("sent");
             assert_eq!(question.answered, None, "twice");
             question.answered = Some(question.was_clean);
             self.answered = Some(number);
@@ -433,7 +433,7 @@ impl<'s> Model<'s> {
             }
             Some((at, number, Some(stored))) => {
                 let judged = self.state.end_look(self.now_ms, at, *stored);
-                let question = self.questions.iter().find(|it| it.number == *number).unwrap();
+                let question = self.questions.iter().find(|it| it.number == *number).expect("sent");
                 if judged == Ok(true) {
                     assert!(question.sent >= look.began, "{look:?} {question:?}");
                     assert_eq!(question.answered, Some(true), "{look:?} {question:?}");
