@@ -189,9 +189,9 @@ fuzz_target!(|input: &[u8]| {
     };
     let opened = holder.open(&share, &opening).expect("opened");
     let (file, stateid) = (opened.handle, opened.delegation.expect("alone"));
-    let mut arguments = (file.0.len() as u32).to_be_bytes().to_vec();
-    arguments.extend_from_slice(&file.0);
-    arguments.resize(arguments.len().next_multiple_of(4), 0);
+    let mut handle = (file.0.len() as u32).to_be_bytes().to_vec();
+    handle.extend_from_slice(&file.0);
+    handle.resize(handle.len().next_multiple_of(4), 0);
     let (mut looks, mut told) = (Vec::<Look>::new(), Vec::new());
     let (mut rest, mut last_xid, mut asked) = (input, [0; 4], None);
     for _ in 0..STEPS_MAX {
@@ -201,7 +201,7 @@ fuzz_target!(|input: &[u8]| {
         let message = match kind % 6 {
             0 if looks.len() < LOOKS_MAX => {
                 let mut message = Vec::new();
-                append_call(&mut message, 7, GETATTR, &Identity::root(), &arguments);
+                append_call(&mut message, 7, GETATTR, &Identity::root(), &handle);
                 let host = Host { is_patient: kind & 64 == 0, suspended: None };
                 let mut look = Look { host, message };
                 match look.go_on(&looker) {
@@ -272,7 +272,7 @@ fuzz_target!(|input: &[u8]| {
         )
         .expect("it has it");
     let mut message = Vec::new();
-    append_call(&mut message, 8, GETATTR, &Identity::root(), &arguments);
+    append_call(&mut message, 8, GETATTR, &Identity::root(), &handle);
     looks.push(Look { host: Host::default(), message });
     // It has changed nothing: all are told the same.
     let last: Vec<_> =
