@@ -148,6 +148,33 @@ fn a_commit_takes_nothing_away_that_got_another_name() {
     stop(running);
 }
 
+/// Without the log too: what btrfs keeps of a flush of one directory has halves of what others are about to change.
+#[test]
+fn a_flush_without_the_log_leaves_no_half_of_a_rename() {
+    let Some(mut site) = Site::with_btrfs(300) else { return };
+    "enabled = false\n".clone_into(&mut site.log);
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let [here, there] = ["here", "there"].map(|name| {
+        client.mkdir(&root, name.as_bytes(), &Settings::default()).unwrap().handle.unwrap()
+    });
+    create(&mut client, &here, "old");
+    let file = create(&mut client, &there, "new");
+    run(&["sync", "--file-system", utf8(site.disks[0].at())]);
+    // A RENAME that nobody was told of yet.
+    let share = &site.disks[0].share;
+    std::fs::rename(share.join("there/new"), share.join("here/old")).unwrap();
+    create(&mut client, &here, "other");
+    site.disks[0].keep_unflushed();
+    let running = fail_power(&site, running);
+    let (mut client, _) = site.mount(&running, 0);
+    client.lookup(&here, b"other").unwrap();
+    assert_eq!(client.lookup(&here, b"old").unwrap().handle, file);
+    let gone = client.lookup(&there, b"new");
+    assert_eq!(gone.unwrap_err().status(), Some(NfsStat3::NoEnt));
+    stop(running);
+}
+
 /// btrfs writes a file's new length before the zeros behind its old one.
 #[test]
 fn a_file_that_was_made_longer_shows_nothing_of_its_past() {
@@ -387,6 +414,32 @@ fn a_flush_that_only_seems_to_succeed_leaves_the_log_what_it_has() {
     let (mut client, root) = site.mount(&running, 0);
     assert_eq!(client.lookup(&root, b"a").unwrap().handle, file);
     stop(running);
+}
+
+/// A btrfs that could not commit is read-only, and `syncfs` of that always succeeds.
+#[test]
+fn a_btrfs_that_gave_up_makes_nothing_stable() {
+    let Some(mut site) = Site::new(&[]) else { return };
+    let directory = site.place.directory.path().canonicalize().unwrap();
+    let room = tmpfs(&directory.join("room"), 16);
+    let Some(disk) = Disk::with_btrfs_on(&room.at, &directory, "bad") else { return };
+    site.disks.push(disk);
+    "enabled = false\n".clone_into(&mut site.log);
+    let running = site.start();
+    let (mut client, root) = site.mount(&running, 0);
+    let file = create(&mut client, &root, "a");
+    client.write(&file, 0, b"not stable", StableHow::Unstable).unwrap();
+    let sync = ["sync", "--file-system", utf8(&site.disks[0].share)];
+    assert!(run(&sync));
+    // Without data, of which the kernel remembers that it could not be written.
+    std::fs::File::create(site.disks[0].share.join("local")).unwrap();
+    let mut filling = std::fs::File::create(room.at.join("filling")).unwrap();
+    while std::io::Write::write_all(&mut filling, &[1; 4096]).is_ok() {}
+    // The one who is told.
+    assert!(!run(&sync));
+    let committed = client.commit(&file, 0, 0);
+    assert!(committed.is_err(), "{committed:?}");
+    kill(running);
 }
 
 #[test]

@@ -34,6 +34,7 @@ impl<'a> Call<'a> {
         by: Option<&Arc<Client>>,
     ) -> Result<Change<'a>, FsError> {
         if !self.shared.state.has_delegations() {
+            self.shared.keep_revocations();
             return Ok(Change::of_nothing());
         }
         self.change_of(&file_key(target), by)
@@ -50,6 +51,7 @@ impl<'a> Call<'a> {
         by: Option<&Arc<Client>>,
     ) -> Result<Change<'a>, FsError> {
         if !self.shared.state.has_delegations() {
+            self.shared.keep_revocations();
             return Ok(Change::of_nothing());
         }
         let (file_system, object) = target.storage.object(handle);
@@ -161,7 +163,9 @@ impl<'a> Call<'a> {
     ) -> Result<Change<'a>, FsError> {
         let shared: &'a Shared = self.shared;
         let begun = shared.state.begin_change(self.now_ms, by, file);
-        begun.map_err(|error| self.is_kept_out(file, error))
+        let begun = begun.map_err(|error| self.is_kept_out(file, error))?;
+        shared.keep_revocations();
+        Ok(begun)
     }
 
     /// Notes what the call waits for.
@@ -179,6 +183,14 @@ impl<'a> Call<'a> {
 }
 
 impl Shared {
+    /// A file is about to be changed. Were the process killed behind that, the next one would not know who
+    /// had lost its right to hear of it.
+    pub(crate) fn keep_revocations(&self) {
+        if self.state.has_unkept_revocations() {
+            self.keep_state();
+        }
+    }
+
     /// No delegation of this file is being recalled any more: calls that wait for that go on.
     pub(crate) fn delegation_is_returned(&self, file: &FileKey) {
         self.waits.wake(&WaitFor::File(*file));

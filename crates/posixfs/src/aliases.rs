@@ -34,6 +34,7 @@ use crate::error::from_errno;
 use crate::handle_form;
 use crate::hex::{hex, unhex};
 use crate::mounted;
+use crate::whole_flushes::WholeFlushes;
 use crate::write_back::Unflushed;
 
 /// How many objects can have had one file number: each but the first is told under one that differs in
@@ -63,8 +64,8 @@ pub(crate) struct Aliases {
     pub(crate) let_go_dirty: AtomicU64,
     /// Files with data that the next checkpoint has to write.
     pub(crate) unflushed: Unflushed,
-    /// Held while all of it is flushed.
-    pub(crate) whole_flush: Mutex<()>,
+    /// Flushes of all of it.
+    pub(crate) whole_flushes: WholeFlushes,
     /// Flushes of something of it that have failed since it is in use, and how many of these had
     /// when the log's own began that succeeded last.
     failures: AtomicU64,

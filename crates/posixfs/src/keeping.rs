@@ -133,7 +133,8 @@ pub(crate) fn keep_part(
         }
         at += PIECE_BYTES;
     }
-    if is_changed { rustix::fs::fdatasync(copy).map_err(from_errno) } else { Ok(()) }
+    // A flush of one file may lose others on btrfs.
+    if is_changed { rustix::fs::syncfs(copy).map_err(from_errno) } else { Ok(()) }
 }
 
 /// Whether a file has the data of its copy: all of it, or the parts that the copy has.

@@ -52,6 +52,7 @@ mod traits;
 mod tree;
 mod volume;
 mod volume_log;
+mod whole_flushes;
 mod write_back;
 
 pub use backing::{Backing, BackingMount, is_mount_point};

@@ -490,7 +490,7 @@ impl Node {
         let aliases = &self.mount.aliases;
         let Some(log) = self.volume.log.as_ref().filter(|_| aliases.has_a_past()) else { return };
         if self.kind != FileKind::Regular
-            // There everything is flushed at once, and a flush of one file may lose others.
+            // A flush of one file may lose others.
             || self.is_flushed_with_all()
             || log.fault().is_some()
             || rustix::fs::fsync(opened).is_ok()
@@ -499,7 +499,7 @@ impl Node {
         }
         // One at a time: the witness, too, is told once. Who has the turn flushes all there is, and is
         // told; it may wait for the log, in which the change that this is for has its place.
-        let Some(_turn) = aliases.whole_flush.try_lock() else { return log.note_loss() };
+        let Some(_turn) = aliases.whole_flushes.try_turn() else { return log.note_loss() };
         if aliases.has_lost_something_since_in_use() {
             aliases.note_failure();
         }
@@ -511,49 +511,62 @@ impl Node {
         if self.mount.let_go() == 0 {
             return Ok(());
         }
-        self.sync_all()
+        self.sync_all(&|_| ())
     }
 
+    /// Whether it is never flushed by itself.
+    ///
     /// On btrfs a flush of one file or directory goes to its log of single flushes. What mounting
     /// makes of that after a crash can lack other objects, which had been stable: one whose old name
     /// is gone from a directory that was flushed, and whose new name is in one that was not, is
-    /// deleted. The intent log has the new name, but no longer the object.
+    /// deleted. The intent log has the new name, but no longer the object. And it can have a half of
+    /// what was not flushed: one that a RENAME under way was about to replace is gone, or a file has
+    /// the size of a WRITE under way, and where that begins bytes that had been cut off.
     fn is_flushed_with_all(&self) -> bool {
         self.volume.kind == VolumeKind::Btrfs
-            && self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use)
+    }
+
+    fn is_logged(&self) -> bool {
+        self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use)
     }
 
     /// Makes the object stable by making all of its file system so.
     fn flush_with_all(&self) -> Result<(), FsError> {
+        if !self.is_logged() {
+            return self.sync_all(&|_| ());
+        }
+        // Of all the rest nothing is noted: where names are judged by what they are bound to, replay
+        // needs to know of those that have reached the disk too.
         self.sync_let_go()?;
-        // One at a time: an error is told to one of them.
-        let _turn = self.mount.aliases.whole_flush.lock();
+        let _turn = self.mount.aliases.whole_flushes.turn();
         self.noted(self.mount.sync())
     }
 
-    /// Makes all of the file system stable, and so what objects that were let go had not flushed.
-    fn sync_all(&self) -> Result<(), FsError> {
-        // One at a time: an error is told to one of them.
-        let _turn = self.mount.aliases.whole_flush.lock();
-        let let_go = self.mount.let_go();
-        let flush = self.volume.async_changes.flush();
-        let up_to = self.volume.log.as_ref().map(VolumeLog::last);
-        let flushed = self.noted(self.mount.sync());
-        if let (Err(_), Some(log)) = (flushed, &self.volume.log) {
-            // Before the next one has its turn, which is not told of this error.
-            log.note_loss();
-        }
-        flushed?;
-        self.note_settled(Settled::FileSystem, up_to)?;
-        flush.done();
-        self.mount.forget_let_go(let_go);
-        Ok(())
+    /// Makes all of the file system stable, and so what objects that were let go had not flushed. A failure is `noted`
+    /// before the next one can end.
+    fn sync_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        let flush = || {
+            let let_go = self.mount.let_go();
+            let flush = self.volume.async_changes.flush();
+            let up_to = self.volume.log.as_ref().map(VolumeLog::last);
+            let flushed = self.noted(self.mount.sync());
+            if let (Err(_), Some(log)) = (flushed, &self.volume.log) {
+                // Before the next one has its turn, which is not told of this error.
+                log.note_loss();
+            }
+            flushed?;
+            self.note_settled(Settled::FileSystem, up_to)?;
+            flush.done();
+            self.mount.forget_let_go(let_go);
+            Ok(())
+        };
+        self.mount.aliases.whole_flushes.join(|| flush().inspect_err(|error| noted(*error)))
     }
 
     /// Keeps in mind that a flush failed, if there are records of what it was about: the kernel tells
     /// of an error once to each who asks, and a later success says nothing of it.
     fn noted(&self, flushed: Result<(), FsError>) -> Result<(), FsError> {
-        if flushed.is_err() && self.volume.log.as_ref().is_some_and(VolumeLog::is_in_use) {
+        if flushed.is_err() && self.is_logged() {
             self.mount.aliases.note_failure();
         }
         flushed
@@ -630,14 +643,8 @@ impl FlushTarget for Node {
             FlushWhat::Data => Settled::Data(key),
             FlushWhat::Everything => Settled::Object(key),
         };
-        let is_whole = self.is_flushed_with_all();
-        let mut flushed = if is_whole { self.flush_with_all() } else { self.flush_open(what) };
-        if flushed.is_ok() && !is_whole && self.is_flushed_with_all() {
-            // The log was entered meanwhile.
-            flushed = self.flush_with_all();
-        }
-        // Of all the rest nothing is noted: where names are judged by what they are bound to, replay
-        // needs to know of those that have reached the disk too.
+        let flushed =
+            if self.is_flushed_with_all() { self.flush_with_all() } else { self.flush_open(what) };
         let flushed = flushed.and_then(|()| self.note_settled(settled, up_to));
         self.flush_ended(flushed.is_ok());
         flushed
@@ -660,7 +667,19 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
-        self.sync_all()
+        self.sync_all(&|_| ())
+    }
+
+    fn shares_flushes(&self) -> bool {
+        // While a log is in use, a flush of one object and one of all are told to it each in its own way.
+        self.is_flushed_with_all() && !self.is_logged()
+    }
+
+    fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        if self.volume.is_volatile() {
+            return Ok(());
+        }
+        self.sync_all(noted)
     }
 }
 
@@ -699,6 +718,14 @@ impl FlushTarget for FlushOf {
         self.0.flush_file_system()
     }
 
+    fn shares_flushes(&self) -> bool {
+        self.0.shares_flushes()
+    }
+
+    fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        self.0.flush_for_all(noted)
+    }
+
     fn flush_begins(&self) {
         self.0.flush_begins();
     }
@@ -723,6 +750,14 @@ impl FlushTarget for AllOf {
 
     fn flush_file_system(&self) -> Result<(), FsError> {
         self.0.flush_file_system()
+    }
+
+    fn shares_flushes(&self) -> bool {
+        self.0.shares_flushes()
+    }
+
+    fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        self.0.flush_for_all(noted)
     }
 }
 

@@ -320,19 +320,17 @@ impl Replay {
             if known.is_empty() {
                 continue;
             }
-            if self.is_placed(&object, storage)? {
-                if !self.is_last_of_what_is_left(&object, known.len(), storage)? {
-                    removed.extend(known);
-                    continue;
-                }
-                for aside in known {
-                    self.conflict(&aside.at, ConflictKind::InTheWay);
-                }
+            let is_placed = self.is_placed(&object, storage)?;
+            if (is_placed || self.was_moved_on(&object))
+                && !self.is_last_of_what_is_left(&object, known.len(), storage)?
+            {
+                removed.extend(known);
                 continue;
             }
+            // In the latter case where it belongs is gone, but it was never removed.
+            let kind = if is_placed { ConflictKind::InTheWay } else { ConflictKind::Gone };
             for aside in known {
-                // Where it belongs is gone, but it was never removed.
-                self.conflict(&aside.at, ConflictKind::Gone);
+                self.conflict(&aside.at, kind);
             }
         }
         let mut asides = removed;
@@ -380,6 +378,17 @@ impl Replay {
         }
         let now = storage.look(object)?;
         Ok(now.is_some_and(|it| it.kind == FileKind::Directory || it.links as usize <= asides))
+    }
+
+    /// Whether each name that an object must have was on the disk, so that something of which the log does not
+    /// know has taken those that it has not: it is where that has put it. What it has lost by changes in the log
+    /// is not where it belongs.
+    fn was_moved_on(&self, object: &ObjectKey) -> bool {
+        let was_there = |place: &OwnedPlace| {
+            let entry = self.history.entries.get(place);
+            entry.is_some_and(|entry| entry.lsn <= self.names_on_disk(&place.dir))
+        };
+        self.index.wanting(object).iter().all(was_there)
     }
 
     /// Whether a file would be gone with a name that was removed, and something of which the log does not

@@ -109,6 +109,38 @@ fn the_service_is_told_of_a_failed_flush_before_the_object_can_be_flushed_again(
 }
 
 #[test]
+fn a_shared_flush_that_failed_fails_calls_of_each_domain_that_shares_flushes() {
+    let fixture = start(options());
+    let [fails, waits] = [SHARED_OBJECT as u8, WAITING_SHARED_OBJECT as u8];
+    fixture.toy.failing.lock().push(SHARED_OBJECT);
+    fixture.toy.flush_gate.open();
+    let mut client = fixture.connect();
+    client.send(1, b'p', &[1, waits]);
+    client.send(2, b'p', &[2, WAITING_OBJECT as u8]);
+    fixture.toy.gate.wait_for_guests(2);
+    assert_eq!(fixture.connect().call(3, b'p', &[0, fails]), b"NoSpace");
+    fixture.toy.gate.open();
+    let replies = client.receive_many(2);
+    // It may be of the same file system, whose error went to the other flush.
+    assert_eq!(replies[&1], b"Io");
+    assert_eq!(replies[&2], b"stable");
+    assert_eq!(client.call(4, b'p', &[1, waits]), b"stable");
+    assert_eq!(fixture.server.statistics().flush_failures, 1);
+}
+
+#[test]
+fn shared_flushes_do_not_wait_for_each_other() {
+    let fixture = start(ServerOptions { flush_threads: 2, ..options() });
+    let [free, waits] = [SHARED_OBJECT as u8 + 1, WAITING_SHARED_OBJECT as u8];
+    let mut client = fixture.connect();
+    client.send(1, b'p', &[0, waits]);
+    fixture.toy.gate.wait_for_guests(1);
+    assert_eq!(client.call(2, b'p', &[0, free, waits]), b"stable");
+    fixture.toy.gate.open();
+    assert_eq!(client.receive(), (1, b"stable".to_vec()));
+}
+
+#[test]
 fn parked_calls_of_a_connection_are_bounded() {
     let fixture = start(ServerOptions { calls_in_flight_max: 8, ..options() });
     let mut client = fixture.connect();

@@ -1,6 +1,7 @@
 //! What a simulated client is for the rest of the simulation.
 
 use crate::Checked;
+use crate::delegated::Delegated;
 use crate::held::Held;
 use crate::message::Request;
 use crate::random::Random;
@@ -20,6 +21,8 @@ pub(crate) struct Context<'a> {
     pub(crate) random: &'a mut Random,
     /// What all clients hold.
     pub(crate) held: &'a mut Held,
+    /// What clients have opened and were delegated.
+    pub(crate) delegated: &'a mut Delegated,
 }
 
 /// What follows a reply.
@@ -30,6 +33,8 @@ pub(crate) struct Then {
     /// No repetition of the call is executed any more. NFSv3 cannot tell a repetition of a call that was
     /// refused for now from the call that its client makes later.
     pub(crate) purges: bool,
+    /// The server has heard that the host has restarted, and has nothing of it any more.
+    pub(crate) has_told: bool,
     /// The client has started anew, and waits for no reply.
     pub(crate) forgets: bool,
 }
@@ -53,4 +58,14 @@ pub(crate) trait Client {
 
     /// The results of the worker's call, behind RPC's header.
     fn reply(&mut self, worker: usize, results: &[u8], cx: &mut Context<'_>) -> Checked<Then>;
+
+    /// The server calls the client's NLM to say that it has a lock; the result, if there is one.
+    fn granted(&mut self, _arguments: &[u8], _cx: &mut Context<'_>) -> Checked<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    /// The server calls the client, by a connection that this one has made; the reply, if there is one.
+    fn called(&mut self, _message: &[u8], _cx: &mut Context<'_>) -> Checked<Option<Vec<u8>>> {
+        Ok(None)
+    }
 }

@@ -3,7 +3,7 @@
 //! A client holds a range from the reply that grants it until it sends the call that gives it up. It
 //! counts on it no longer than a lease after it sent the last call that the server has answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Checked;
 
@@ -45,6 +45,14 @@ pub(crate) struct Held {
     lost: Vec<Lock>,
     /// When each client has sent the last call that was answered.
     renewed_ms: BTreeMap<u64, u64>,
+    /// What each worker of a host waits for, or has a call under way about.
+    claims: BTreeMap<(u64, u64), Lock>,
+    /// Hosts that have restarted, of which the server has not heard.
+    pub(crate) telling: BTreeSet<u64>,
+    /// How often a host was called that it has a lock.
+    pub(crate) grants_by_call: u64,
+    /// How often a host has restarted.
+    pub(crate) restarts: u64,
     /// How often a lock was granted.
     pub(crate) grants: u64,
     /// How often a lock was reclaimed.
@@ -148,6 +156,29 @@ impl Held {
             self.unlock(&part);
             self.locks.push(part);
         }
+    }
+
+    /// A worker waits for this lock, or has a call under way about it; or about none.
+    pub(crate) fn claim(&mut self, client: u64, worker: u64, lock: Option<Lock>) {
+        match lock {
+            Some(lock) => self.claims.insert((client, worker), lock),
+            None => self.claims.remove(&(client, worker)),
+        };
+    }
+
+    /// Whether any worker of a host holds a block of any file, or may.
+    pub(crate) fn has_block(&self, client: u64, block: u64) -> bool {
+        let all = self.locks.iter().chain(self.claims.values());
+        let mut of_client = all.filter(|lock| lock.client == client);
+        self.telling.contains(&client)
+            || of_client.any(|lock| (lock.first..lock.end).contains(&block))
+    }
+
+    /// Whether any worker of a host waits for a block of any file, or may.
+    pub(crate) fn waits_for_block(&self, client: u64, block: u64) -> bool {
+        let mut of_client = self.claims.values().filter(|lock| lock.client == client);
+        self.telling.contains(&client)
+            || of_client.any(|lock| (lock.first..lock.end).contains(&block))
     }
 
     /// What an owner holds.

@@ -2,7 +2,7 @@
 //!
 //! What is real: the engine with its protocols, state, reply cache, grace and waits, and the messages of
 //! clients, byte by byte. What is simulated: time, the network, the disk with its log ([`disk`]), what
-//! outlives a process and a machine ([`server`]), and the clients, of three kinds:
+//! outlives a process and a machine ([`server`]), and the clients, of four kinds:
 //!
 //! - `names`: clients of NFSv3 over TCP and UDP. Each worker has a directory of its own and knows the only
 //!   right reply to each of its calls. So whatever is lost, repeated or late, and whenever the server is
@@ -10,7 +10,13 @@
 //! - `locks`: clients of NFSv4.1 that lock ranges of the same files. No two hold what conflicts; nobody
 //!   loses a lock or session while its lease lasts; after a power cut all get back what they held, and
 //!   nobody what it had lost; slots answer a repetition as they did first.
-//! - `hosts`: clients of NLM that lock ranges of these files, too.
+//! - `delegates`: clients of NFSv4.1 that are delegated files, and return them when they are asked, or do not
+//!   hear of it; and that change the same files by NFSv3. While a client has a delegation, nobody does what
+//!   that forbids, and what it knows of the file stays true; who hears the server and returns what it is
+//!   asked for loses nothing; who is in somebody's way is not so for ever.
+//! - `hosts`: clients of NLM that lock ranges of these files, too, and wait for some of them. They are called
+//!   when they have them; these calls are lost and late, or cross the end of the wait. Hosts restart, and
+//!   say so by NSM. Nothing stays in the server of what they do not know of, and nobody waits behind nobody.
 //!
 //! Beside that no reply leaves before what it promises is stable, no place in the log stays unfilled after
 //! a call, and no call waits for longer than its limit.
@@ -19,8 +25,8 @@
 //! repeated and reordered. The storage has calls wait. The process is killed between two events, and in
 //! the middle of a change; the power fails at any record of the log.
 //!
-//! Not simulated: threads (an engine's call is one step), failing and full disks, delegations, locks
-//! that are waited for, NSM, NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
+//! Not simulated: threads (an engine's call is one step), failing and full disks,
+//! waits of NFSv4.1 for locks, NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
 //! the server, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
 //! a call that its client means.
 //!
@@ -33,11 +39,16 @@
 // What cannot be ends the run: nothing here serves anybody.
 #![allow(clippy::expect_used)]
 
+mod callbacks;
 mod client;
+mod compound;
+mod delegated;
+mod delegates;
 mod disk;
 mod held;
 mod history;
 mod hosts;
+mod leftovers;
 mod locks;
 mod message;
 mod names;
@@ -64,6 +75,8 @@ pub enum Mutation {
     NoReplyAfterRestart,
     /// The state's events are not kept, so that a kill loses all locks.
     NoStateImage,
+    /// The state's last events are kept only with the next ones, so that a kill loses them.
+    StateImageLate,
     /// Nobody records which clients have locks, so that a power cut loses these.
     NoClientRecord,
     /// That a client has lost its locks is not recorded, so that a power cut gives them back.
@@ -116,8 +129,18 @@ pub struct Report {
     pub power_cuts: u64,
     /// Locks that were granted.
     pub grants: u64,
+    /// Locks that hosts waited for, and were called that they have.
+    pub waits: u64,
+    /// How often a host has restarted.
+    pub host_restarts: u64,
     /// Locks that were reclaimed.
     pub reclaims: u64,
+    /// Delegations that were granted, and given back after a loss.
+    pub delegations: u64,
+    /// Recalls that clients have taken.
+    pub recalls: u64,
+    /// Delegations that were revoked.
+    pub revocations: u64,
     /// Of the whole history: equal for equal runs.
     pub digest: u64,
 }

@@ -6,15 +6,15 @@
 //! in sessions: each once. Some replies are asked for again, and must be the same.
 
 use steadfast_wire::nfs4::{
-    Bitmap4, ChannelAttributes4, Close4Args, Create4Args, CreateSession4Args, CreateType4,
-    ExchangeId4Args, Fattr4, Lock4Args, LockOwner4, LockType4, LockU4Args, Locker4, NfsStat4, Op4,
-    Open4Args, OpenClaim4, OpenHow4, PutFh4Args, ReclaimComplete4Args, Remove4Args, Sequence4Args,
-    StateId4, StateProtect4,
+    Bitmap4, Close4Args, Create4Args, CreateSession4Args, CreateType4, ExchangeId4Args, Fattr4,
+    Lock4Args, LockOwner4, LockType4, LockU4Args, Locker4, NfsStat4, Op4, Open4Args, OpenClaim4,
+    OpenHow4, ReclaimComplete4Args, Remove4Args, Sequence4Args, StateId4, StateProtect4,
 };
-use steadfast_xdr::{Encode, Reader, Writer};
+use steadfast_xdr::Reader;
 
 use crate::Checked;
 use crate::client::{Client, Context, Then};
+use crate::compound::{Nothing, Ops, channel, stateid};
 use crate::held::{LEASE_MS, Lock};
 use crate::message::{Request, unreadable};
 
@@ -96,57 +96,6 @@ pub(crate) struct LocksClient {
     silent_until_ms: u64,
     /// The last power cut that it knows of.
     lost_ms: u64,
-}
-
-fn channel() -> ChannelAttributes4 {
-    ChannelAttributes4 {
-        headerpadsize: 0,
-        maxrequestsize: 1 << 16,
-        maxresponsesize: 1 << 16,
-        maxresponsesize_cached: 1 << 12,
-        maxoperations: 16,
-        maxrequests: 4,
-        rdma_ird: Vec::new(),
-    }
-}
-
-/// The operations of a COMPOUND.
-#[derive(Default)]
-struct Ops {
-    bytes: Vec<u8>,
-    count: u32,
-}
-
-impl Ops {
-    fn op(mut self, op: Op4, arguments: &impl Encode) -> Self {
-        let mut w = Writer::new(&mut self.bytes);
-        w.u32(op as u32);
-        arguments.encode(&mut w);
-        self.count += 1;
-        self
-    }
-
-    fn put(self, handle: &[u8]) -> Self {
-        self.op(Op4::PutFh, &PutFh4Args { object: handle })
-    }
-
-    fn request(self, what: String) -> Request {
-        let mut arguments = Vec::new();
-        let mut w = Writer::new(&mut arguments);
-        let (minor_version, count) = (1, self.count);
-        w.opaque(b"");
-        w.u32(minor_version);
-        w.u32(count);
-        arguments.extend_from_slice(&self.bytes);
-        Request { program: 100_003, version: 4, procedure: 1, arguments, what }
-    }
-}
-
-/// Nothing behind the operation's number.
-struct Nothing;
-
-impl Encode for Nothing {
-    fn encode(&self, _: &mut Writer<'_>) {}
 }
 
 impl LocksClient {
@@ -675,11 +624,6 @@ impl LocksClient {
         opened.ok_or("nothing is open")?.locks = Some(stateid);
         Ok(())
     }
-}
-
-fn stateid(r: &mut Reader<'_>) -> Checked<StateId4> {
-    let (seqid, other) = (r.u32().map_err(unreadable)?, r.array().map_err(unreadable)?);
-    Ok(StateId4 { seqid, other })
 }
 
 fn opened(file: u64, r: &mut Reader<'_>) -> Checked<Opened> {

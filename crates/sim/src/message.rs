@@ -65,6 +65,11 @@ pub(crate) fn xid(message: &[u8]) -> u32 {
     Reader::new(message).u32().unwrap_or(0)
 }
 
+/// Whether a message is a call.
+pub(crate) fn is_call(message: &[u8]) -> bool {
+    message.get(4..8) == Some(&[0; 4])
+}
+
 /// The results of a reply that must say success.
 pub(crate) fn results(reply: &[u8]) -> Checked<&[u8]> {
     match reply.split_at_checked(REPLY_HEADER_BYTES) {

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
+use steadfast_engine::clients::{Held, Holding};
 use steadfast_engine::{
     Awaited, BegunReplies, CallHost, CallbackSender, ClientRecords, Delegations, Engine,
-    EngineConfig, Export, ExportTable, Outbound, OutboundCall, ParkedCall, Peer, RecordKeeper,
-    ReplyBuffer, ReplySink, Room, StateImage, StateKeeper, StorageId, SuspendedCall, Transport,
-    Transports, Verdict, call_of_mark, kept_as, may_be_under_way,
+    EngineConfig, Export, ExportTable, Grant, Outbound, OutboundCall, ParkedCall, Peer,
+    RecordKeeper, ReplyBuffer, ReplySink, Room, StateImage, StateKeeper, StorageId, SuspendedCall,
+    Transport, Transports, Verdict, call_of_mark, kept_as, may_be_under_way,
 };
 use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
@@ -38,12 +39,17 @@ struct KeptState {
     /// The process is dead, and keeps nothing more.
     is_dead: AtomicBool,
     loses: bool,
+    /// What comes last is kept with what comes next.
+    late: Option<Mutex<Vec<u8>>>,
 }
 
 impl StateKeeper for KeptState {
     fn keep(&self, take: &dyn Fn(&mut Vec<u8>)) {
         let mut events = Vec::new();
         take(&mut events);
+        if let Some(late) = &self.late {
+            std::mem::swap(&mut *late.lock(), &mut events);
+        }
         if !self.is_dead.load(Ordering::Relaxed) && !self.loses {
             self.events.lock().extend_from_slice(&events);
         }
@@ -88,15 +94,19 @@ impl RecordKeeper for KeptRecords {
     }
 }
 
-/// Which hosts have locks, as NSM records it. Nothing is sent to them: they ask for what they want.
+/// Which hosts have locks, as NSM records it, and what they are to be told. That the server has restarted
+/// they know.
 #[derive(Default)]
 struct Hosts {
     recorded: Mutex<BTreeSet<Vec<u8>>>,
+    calls: Mutex<Vec<OutboundCall>>,
     loses: bool,
 }
 
 impl Outbound for Hosts {
-    fn send(&self, _: OutboundCall) {}
+    fn send(&self, call: OutboundCall) {
+        self.calls.lock().push(call);
+    }
 
     fn record(&self, name: &[u8], _: IpAddr) -> bool {
         if !self.loses {
@@ -200,6 +210,18 @@ struct Suspended {
     until_ms: u64,
 }
 
+/// A lock that a host has at the server, or a wait that is behind nobody.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfHost {
+    pub(crate) client: u64,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    /// Whether it waits for it.
+    pub(crate) waits: bool,
+    /// It waits, though nobody is in its way.
+    pub(crate) is_stuck: bool,
+}
+
 /// How a call ended for whoever delivered it.
 pub(crate) enum Delivered {
     Done,
@@ -289,7 +311,7 @@ impl Server {
             instance: self.instance,
             nfs2: false,
             nfs4: true,
-            delegations: Delegations::None,
+            delegations: Delegations::Write,
             local_guard: steadfast_engine::LocalGuard::None,
             idmapping: steadfast_engine::IdMapping::default(),
             handle_key: HANDLE_KEY,
@@ -304,7 +326,9 @@ impl Server {
         let events = std::mem::take(&mut *self.state.events.lock());
         let mut image = StateImage::default();
         image.add(&events).map_err(|_| "the state's events cannot be read".to_owned())?;
-        self.state = Arc::new(KeptState { loses: self.state.loses, ..KeptState::default() });
+        let late = (self.mutation == Mutation::StateImageLate).then(Mutex::default);
+        let loses = self.state.loses;
+        self.state = Arc::new(KeptState { loses, late, ..KeptState::default() });
         let records = self.records.records.lock().clone();
         self.records = Arc::new(KeptRecords {
             records: Mutex::new(records.clone()),
@@ -348,6 +372,7 @@ impl Server {
         self.peers.clear();
         self.gone.clear();
         self.outbox.lock().clear();
+        self.hosts.calls.lock().clear();
     }
 
     /// Kills the process; a start follows.
@@ -414,6 +439,52 @@ impl Server {
         if let (Some(peer), Some(engine)) = (self.peers.remove(&connection), &self.engine) {
             engine.closed(&peer);
         }
+    }
+
+    /// Calls to hosts.
+    pub(crate) fn take_calls(&self) -> Vec<OutboundCall> {
+        std::mem::take(&mut *self.hosts.calls.lock())
+    }
+
+    /// Whether a host is to be told of a grant still.
+    pub(crate) fn is_grant_unanswered(&self, grant: &Grant) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.is_grant_unanswered(grant))
+    }
+
+    /// A host has answered.
+    pub(crate) fn answer_grant(&self, now_ms: u64, grant: &Grant, result: &[u8]) -> Checked {
+        self.note_time(now_ms);
+        let Some(engine) = &self.engine else { return Ok(()) };
+        engine.answer_grant(grant, result).map_err(|_| "an answer cannot be read".to_owned())
+    }
+
+    /// What hosts have and wait for, for who compares it with what they know.
+    pub(crate) fn of_hosts(&self) -> Vec<OfHost> {
+        let Some(engine) = &self.engine else { return Vec::new() };
+        let hosts =
+            engine.clients().into_iter().filter(|client| client.owner.starts_with(b"host "));
+        let mut all = Vec::new();
+        for host in hosts {
+            let number = std::str::from_utf8(host.owner.get(5..).unwrap_or(&[]));
+            let Some(client) = number.ok().and_then(|number| number.parse().ok()) else { continue };
+            let Ok((holdings, _)) = engine.holdings(host.id, usize::MAX) else { continue };
+            for Holding { held, .. } in holdings {
+                match held {
+                    Held::Lock { range, .. } => {
+                        let (first, end) = (range.offset, range.offset + range.length);
+                        let (waits, is_stuck) = (false, false);
+                        all.push(OfHost { client, first, end, waits, is_stuck });
+                    }
+                    Held::Wait { range, behind, .. } => {
+                        let (first, end) = (range.offset, range.offset + range.length);
+                        let (waits, is_stuck) = (true, behind.is_empty());
+                        all.push(OfHost { client, first, end, waits, is_stuck });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        all
     }
 
     pub(crate) fn take_outbox(&mut self) -> Vec<(u64, Vec<u8>)> {

@@ -1,24 +1,24 @@
 //! Everything that happens, in the order of the virtual clock.
 
+mod begin;
+mod faults;
+mod grants;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use steadfast_engine::Transport;
-use steadfast_wire::nfs3::{
-    Create3Args, CreateHow3, DirOpArgs3, Mkdir3Args, NfsFh3, Sattr3, SetTime3,
-};
-use steadfast_xdr::{Reader, Writer};
+use steadfast_engine::{Grant, OutboundCall, Transport};
+use steadfast_xdr::Reader;
 
 use crate::client::{Client, Context, Then};
+use crate::delegated::Delegated;
 use crate::held::Held;
 use crate::history::History;
-use crate::hosts::HostClient;
-use crate::locks::LocksClient;
-use crate::message::{Request, results, unreadable, xid};
-use crate::names::NamesClient;
+use crate::leftovers::Leftovers;
+use crate::message::{is_call, results, xid};
 use crate::random::Random;
-use crate::server::{Delivered, Server};
+use crate::server::{Delivered, OfHost, Server};
 use crate::{Checked, Failure, Options, Report};
 
 /// A call must be answered within so many ms in which its client is connected.
@@ -30,7 +30,8 @@ const RESEND_UDP_MS: u64 = 1_100;
 const LATE_US: u64 = 8_000_000;
 /// Connections have numbers from here on; below are those of datagrams.
 const CONNECTIONS_FROM: u64 = 1_000;
-const FILES: u64 = 2;
+/// What hosts have is compared after so many seconds.
+const COMPARED_S: u64 = 5;
 /// So many clients make as many calls, and have as many faults of their own, as a run by the seed has.
 const FEW: u64 = 8;
 /// The longest time between two faults, in µs.
@@ -65,6 +66,19 @@ enum Event {
     Noticed {
         connection: u64,
         epoch: u64,
+    },
+    /// A host is to be told that it has a lock.
+    Grant {
+        epoch: u64,
+        call: Box<OutboundCall>,
+        grant: Box<Grant>,
+        pause_ms: u64,
+    },
+    /// A host's answer to that.
+    Answer {
+        epoch: u64,
+        grant: Box<Grant>,
+        result: Vec<u8>,
     },
     Disk,
     GoOn,
@@ -132,14 +146,6 @@ struct Link {
     to_client_us: u64,
 }
 
-/// Which clients there are, and how many files they lock.
-struct Cast {
-    names: u64,
-    locks: u64,
-    hosts: u64,
-    files: u64,
-}
-
 /// How often things happen. Were many clients as busy as few ones, a run would end before leases and
 /// grace periods do; were they as idle as their number demands, a restart would hardly meet a call. So
 /// the seed decides.
@@ -175,6 +181,8 @@ pub(crate) struct World {
     server: Server,
     links: Vec<Link>,
     held: Held,
+    delegated: Delegated,
+    leftovers: Leftovers,
     history: History,
     /// Counts starts: what was on its way to a process before does not arrive.
     epoch: u64,
@@ -199,6 +207,8 @@ impl World {
             server: Server::new(options.mutation),
             links: Vec::new(),
             held: Held::default(),
+            delegated: Delegated::default(),
+            leftovers: Leftovers::default(),
             history: History::new(options.history),
             epoch: 0,
             next_connection: CONNECTIONS_FROM,
@@ -220,6 +230,11 @@ impl World {
                 virtual_ms: world.now_ms(),
                 grants: world.held.grants,
                 reclaims: world.held.reclaims,
+                waits: world.held.grants_by_call,
+                host_restarts: world.held.restarts,
+                delegations: world.delegated.granted,
+                recalls: world.delegated.recalled,
+                revocations: world.delegated.revoked,
                 digest: world.history.digest(),
                 ..world.report
             }),
@@ -241,132 +256,6 @@ impl World {
     fn schedule_at(&mut self, at_us: u64, event: Event) {
         self.scheduled += 1;
         self.queue.push(Reverse(Scheduled { at_us, number: self.scheduled, event }));
-    }
-
-    /// Starts the server, makes what clients need, and lets them begin.
-    fn begin(&mut self, clients: Option<u64>) -> Checked {
-        self.server.begin()?;
-        let Cast { names, locks, hosts, files: file_count } = self.cast(clients);
-        let root = self.mount()?;
-        let mut files = Vec::new();
-        for number in 0..file_count {
-            let name = format!("f{number}").into_bytes();
-            let where_ = DirOpArgs3 { dir: NfsFh3(&root), name: &name };
-            let how = CreateHow3::Guarded(attributes());
-            files.push(self.make(&Request::of_3(
-                8,
-                &Create3Args { where_, how },
-                String::new(),
-            ))?);
-        }
-        let shared = self.make_directory(&root, "shared")?;
-        self.report.clients = names + locks + hosts;
-        for number in 0..self.report.clients {
-            let client: Box<dyn Client> = if number < names {
-                let workers = self.random.between(1, 3);
-                let make = |worker| self.make_directory(&root, &format!("c{number}.{worker}"));
-                let directories = (0..workers).map(make).collect::<Checked<Vec<_>>>()?;
-                Box::new(NamesClient::new(number, directories))
-            } else if number >= names + locks {
-                let workers = self.random.between(1, 3) as usize;
-                Box::new(HostClient::new(number, workers, files.clone()))
-            } else {
-                let workers = self.random.between(1, 3) as usize;
-                Box::new(LocksClient::new(number, workers, shared.clone(), files.clone()))
-            };
-            let is_udp = number < names && self.random.chance(400);
-            let workers = client.workers();
-            self.links.push(Link {
-                client,
-                transport: if is_udp { Transport::Udp } else { Transport::Tcp },
-                port: 700,
-                connection: None,
-                outstanding: BTreeMap::new(),
-                next_xid: 1,
-                to_server_us: 0,
-                to_client_us: 0,
-            });
-            let client = number as usize;
-            self.schedule(1000, Event::Connect { client });
-            for worker in 0..workers {
-                self.schedule(2000, Event::Think { client, worker });
-            }
-        }
-        self.schedule(1_000_000, Event::Tick);
-        self.schedule(5_000_000, Event::Fault);
-        if self.rhythm.cuts_apart_us > 0 {
-            self.schedule(5_000_000, Event::Cut);
-        }
-        Ok(())
-    }
-
-    /// Few clients by the seed, or as many as are asked for. Of many, half change names, and a fifth are
-    /// hosts.
-    fn cast(&mut self, clients: Option<u64>) -> Cast {
-        let Some(clients) = clients else {
-            let names = self.random.between(1, 3);
-            let locks = self.random.between(1, 3);
-            let hosts = self.random.below(3);
-            return Cast { names, locks, hosts, files: FILES };
-        };
-        self.rhythm = Rhythm::of_many(clients, &mut self.random);
-        let (names, hosts) = (clients.div_ceil(2), clients / 5);
-        let locks = clients - names - hosts;
-        // So many that most locks are still granted.
-        Cast { names, locks, hosts, files: FILES.max(clients / FEW) }
-    }
-
-    /// A call on a network and disk without faults.
-    fn call(&mut self, request: &Request) -> Checked<Vec<u8>> {
-        self.scheduled += 1;
-        let from = SocketAddr::from(([127, 0, 0, 1], 700));
-        self.server.accept(1, from, Transport::Tcp);
-        let message = request.message(self.scheduled as u32);
-        self.server.deliver(0, 1, message, &mut self.random)?;
-        for _ in 0..1000 {
-            if let Some((_, reply)) = self.server.take_outbox().pop() {
-                return results(&reply).map(<[u8]>::to_vec);
-            }
-            self.server.go_on(0, &mut self.random)?;
-            self.server.disk_writes(0, &mut self.random);
-        }
-        Err("the server does not answer at the start".into())
-    }
-
-    fn mount(&mut self) -> Checked<Vec<u8>> {
-        let mut arguments = Vec::new();
-        Writer::new(&mut arguments).opaque(b"/a");
-        let what = String::new();
-        loop {
-            let (program, version, procedure) = (100_005, 3, 1);
-            let arguments = arguments.clone();
-            let what = what.clone();
-            let request = Request { program, version, procedure, arguments, what };
-            let told = self.call(&request)?;
-            let mut r = Reader::new(&told);
-            if r.u32() == Ok(0) {
-                return r.opaque(64).map(<[u8]>::to_vec).map_err(unreadable);
-            }
-        }
-    }
-
-    /// The handle of what a call makes.
-    fn make(&mut self, request: &Request) -> Checked<Vec<u8>> {
-        loop {
-            let told = self.call(request)?;
-            let mut r = Reader::new(&told);
-            // Else it is to be made later.
-            if r.u32() == Ok(0) {
-                r.bool().map_err(unreadable)?;
-                return r.opaque(64).map(<[u8]>::to_vec).map_err(unreadable);
-            }
-        }
-    }
-
-    fn make_directory(&mut self, dir: &[u8], name: &str) -> Checked<Vec<u8>> {
-        let where_ = DirOpArgs3 { dir: NfsFh3(dir), name: name.as_bytes() };
-        let arguments = Mkdir3Args { where_, attributes: attributes() };
-        self.make(&Request::of_3(9, &arguments, String::new()))
     }
 
     fn step(&mut self) -> Checked {
@@ -395,6 +284,15 @@ impl World {
                     self.server.notices_closed(connection);
                 }
             }
+            Event::Grant { epoch, call, grant, pause_ms } => {
+                self.tell_of_grant(epoch, call, grant, pause_ms)?;
+            }
+            Event::Answer { epoch, grant, result } => {
+                if epoch == self.epoch {
+                    self.server.answer_grant(self.now_ms(), &grant, &result)?;
+                    self.send_replies();
+                }
+            }
             Event::Disk => {
                 self.disk_is_due = false;
                 self.server.disk_writes(self.now_ms(), &mut self.random);
@@ -406,8 +304,13 @@ impl World {
                 self.delivered(&delivered);
             }
             Event::Tick => {
-                self.server.tick(self.now_ms());
+                let now_ms = self.now_ms();
+                self.server.tick(now_ms);
                 self.send_replies();
+                if (now_ms / 1000).is_multiple_of(COMPARED_S) {
+                    let found = self.server.of_hosts();
+                    self.leftovers.compare(now_ms, &found, &self.held)?;
+                }
                 self.schedule(1_000_000, Event::Tick);
             }
             Event::Fault => self.fault(),
@@ -454,6 +357,12 @@ impl World {
             self.go_on_is_due = true;
             let delay_us = self.random.between(1_000, 400_000);
             self.schedule(delay_us, Event::GoOn);
+        }
+        for call in self.server.take_calls() {
+            let Some(grant) = call.grant.clone().map(Box::new) else { continue };
+            let (epoch, call, pause_ms) = (self.epoch, Box::new(call), 1_000);
+            let delay_us = self.delay_us();
+            self.schedule(delay_us, Event::Grant { epoch, call, grant, pause_ms });
         }
         for (connection, message) in self.server.take_outbox() {
             let is_of = |link: &Link| link.connection == Some(connection);
@@ -506,14 +415,10 @@ impl World {
 
     fn think(&mut self, client: usize, worker: usize) -> Checked {
         let now_ms = self.now_ms();
-        let Self { started_ms, lost_ms, found_lost_ms, .. } = *self;
-        let Some(link) = self.links.get_mut(client) else { return Ok(()) };
+        let Some((link, mut cx)) = self.of(client, now_ms) else { return Ok(()) };
         if link.outstanding.values().any(|call| call.worker == worker) {
             return Ok(());
         }
-        let (random, held) = (&mut self.random, &mut self.held);
-        let sent_ms = now_ms;
-        let mut cx = Context { now_ms, started_ms, lost_ms, found_lost_ms, sent_ms, random, held };
         let Some(request) = link.client.think(worker, &mut cx)? else {
             self.schedule(500_000, Event::Think { client, worker });
             return Ok(());
@@ -538,11 +443,12 @@ impl World {
 
     /// A reply reaches its client.
     fn arrives(&mut self, client: usize, connection: u64, message: &[u8]) -> Checked {
-        let now_ms = self.now_ms();
-        let Self { started_ms, lost_ms, found_lost_ms, .. } = *self;
         let Some(link) = self.links.get_mut(client) else { return Ok(()) };
         if link.connection != Some(connection) {
             return Ok(());
+        }
+        if is_call(message) {
+            return self.is_called(client, message);
         }
         let xid = xid(message);
         let Some(call) = link.outstanding.remove(&xid) else { return Ok(()) };
@@ -551,12 +457,22 @@ impl World {
         self.report.replies += 1;
         let status = Reader::new(results).u32().unwrap_or(0);
         self.history.note(self.now_us, &format!("{client}.{worker} < {xid:x} {status}"));
-        let (random, held) = (&mut self.random, &mut self.held);
-        let sent_ms = call.sent_ms;
-        let mut cx = Context { now_ms, started_ms, lost_ms, found_lost_ms, sent_ms, random, held };
-        let Then { delay_ms, purges, forgets } = link.client.reply(worker, results, &mut cx)?;
+        let Some((link, mut cx)) = self.of(client, call.sent_ms) else { return Ok(()) };
+        let Then { delay_ms, purges, has_told, forgets } =
+            link.client.reply(worker, results, &mut cx)?;
+        let is_left = |of: &OfHost| of.client == client as u64;
+        if has_told && let Some(left) = self.server.of_hosts().into_iter().find(is_left) {
+            return Err(format!("a host has restarted, and {left:?} is left"));
+        }
         if purges {
             self.purge(client, xid);
+        }
+        if purges && forgets {
+            // The host has restarted: what it sent is gone.
+            let xids = self.links.get(client).into_iter().flat_map(|link| link.outstanding.keys());
+            for xid in xids.copied().collect::<Vec<_>>() {
+                self.purge(client, xid);
+            }
         }
         let rest_ms = delay_ms.max(REST_MAX_MS.min(self.rhythm.rest * delay_ms));
         self.schedule(1000 * rest_ms, Event::Think { client, worker });
@@ -567,6 +483,36 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The server calls a client.
+    fn is_called(&mut self, client: usize, message: &[u8]) -> Checked {
+        let now_ms = self.now_ms();
+        let Some((link, mut cx)) = self.of(client, now_ms) else { return Ok(()) };
+        let reply = link.client.called(message, &mut cx)?;
+        self.note(|| format!("{client} is called, and answers: {}", reply.is_some()));
+        if let Some(reply) = reply {
+            self.send(client, &reply);
+        }
+        Ok(())
+    }
+
+    /// A client, and what it may ask for; `sent_ms` as the context has it.
+    fn of(&mut self, client: usize, sent_ms: u64) -> Option<(&mut Link, Context<'_>)> {
+        let now_ms = self.now_ms();
+        let Self { started_ms, lost_ms, found_lost_ms, .. } = *self;
+        let (random, held, delegated) = (&mut self.random, &mut self.held, &mut self.delegated);
+        let cx = Context {
+            now_ms,
+            started_ms,
+            lost_ms,
+            found_lost_ms,
+            sent_ms,
+            random,
+            held,
+            delegated,
+        };
+        Some((self.links.get_mut(client)?, cx))
     }
 
     /// Takes repetitions of a call off the network and out of the server.
@@ -658,101 +604,10 @@ impl World {
             self.send(client, &message);
         }
     }
-
-    /// Something breaks.
-    fn fault(&mut self) {
-        let delay_us = self.random.between(100_000, self.rhythm.faults_apart_us);
-        self.schedule(delay_us, Event::Fault);
-        if !self.server.is_up() {
-            return;
-        }
-        let client = self.random.below(self.links.len() as u64) as usize;
-        match self.random.below(100) {
-            0..8 => {
-                self.note(|| "the process is killed".into());
-                self.report.kills += 1;
-                self.end_process(false);
-            }
-            8..16 => self.server.kill_at(self.random.between(1, 5)),
-            16..20 => {
-                self.note(|| "the power is cut".into());
-                self.report.power_cuts += 1;
-                self.end_process(true);
-            }
-            20..23 => self.cut_for_long(client),
-            _ => self.cut_briefly(client),
-        }
-    }
-
-    /// One of many clients is cut off, beside the faults that few ones have, too.
-    fn cut_somebody(&mut self) {
-        let delay_us = self.random.between(10_000, self.rhythm.cuts_apart_us);
-        self.schedule(delay_us, Event::Cut);
-        let client = self.random.below(self.links.len() as u64) as usize;
-        if self.random.chance(30) {
-            self.cut_for_long(client);
-        } else {
-            self.cut_briefly(client);
-        }
-    }
-
-    fn cut_for_long(&mut self, client: usize) {
-        let max_ms = self.links.get(client).map_or(0, |link| link.client.absent_max_ms());
-        let delay_us = 1000 * self.random.between(20_000, max_ms);
-        self.cut(client, delay_us);
-    }
-
-    fn cut_briefly(&mut self, client: usize) {
-        let delay_us = self.random.between(100, 2_000_000);
-        self.cut(client, delay_us);
-    }
-
-    fn end_process(&mut self, power_was_cut: bool) {
-        self.server.kill();
-        self.epoch += 1;
-        if power_was_cut {
-            self.lost_ms = self.now_ms().max(1);
-        }
-        for client in 0..self.links.len() {
-            let delay_us = self.random.between(10_000, 500_000);
-            if let Some(link) = self.links.get_mut(client)
-                && link.connection.take().is_some()
-            {
-                self.schedule(delay_us, Event::Connect { client });
-            }
-        }
-        let delay_us = self.random.between(50_000, 8_000_000);
-        self.schedule(delay_us, Event::Start { power_was_cut });
-    }
-
-    fn start(&mut self, power_was_cut: bool) -> Checked {
-        let now_ms = self.now_ms();
-        self.note(|| "the server starts".into());
-        if power_was_cut {
-            self.server.power_on(now_ms, &mut self.random)?;
-            self.found_lost_ms = now_ms;
-        } else {
-            self.server.restart(now_ms, &mut self.random)?;
-        }
-        self.started_ms = now_ms;
-        self.send_replies();
-        Ok(())
-    }
 }
 
 fn address(client: usize) -> IpAddr {
     // Each network has 250 of them.
     let (network, host) = (client / 250, client % 250);
     IpAddr::V4(Ipv4Addr::new(10, 0, 1 + network as u8, 1 + host as u8))
-}
-
-fn attributes() -> Sattr3 {
-    Sattr3 {
-        mode: Some(0o777),
-        uid: None,
-        gid: None,
-        size: None,
-        atime: SetTime3::DontChange,
-        mtime: SetTime3::DontChange,
-    }
 }

@@ -280,12 +280,13 @@ impl Files {
         shard.find(hash, |file| file.key == *key).map_or(Ok(()), |file| asking.judge(file, wanted))
     }
 
-    /// Whether nothing that others have opened or locked, or wait for, conflicts with a delegation.
+    /// Whether nothing that others have opened or locked, or wait for, conflicts with a delegation: one
+    /// that the client had before the server lost it (`is_reclaim`), or a new one.
     pub(crate) fn may_delegate(
         &self,
         client: &Arc<Client>,
         key: &FileKey,
-        kind: DelegationKind,
+        (kind, is_reclaim): (DelegationKind, bool),
     ) -> bool {
         let Some((shard, hash)) = self.shard(key) else { return false };
         let Some(file) = shard.find(hash, |file| file.key == *key) else { return true };
@@ -301,9 +302,10 @@ impl Files {
         };
         let mut holders = one.into_iter().chain(many.into_iter().flat_map(ByNumber::values));
         // A client that has the file open to write too would take each lock of it by a delegation to read.
+        // But it keeps one that it had before it opened the file so.
         let is_open = holders.any(|holder| {
             let is_writing = holder.share.access.contains(ShareAccess::WRITE);
-            let is_own_conflict = kind == DelegationKind::Read && is_writing;
+            let is_own_conflict = kind == DelegationKind::Read && is_writing && !is_reclaim;
             if is_other(&holder.client) { conflicts(holder.share) } else { is_own_conflict }
         });
         let locks = file.locks.as_ref();

@@ -44,6 +44,25 @@ pub trait FlushTarget: Send + Sync {
     /// As [`FlushTarget::flush`].
     fn flush_file_system(&self) -> Result<(), FsError>;
 
+    /// Whether a flush of the object makes its whole file system stable, and serves all who came before it began, also
+    /// those of other domains: it is to be made by [`FlushTarget::flush_for_all`] then.
+    fn shares_flushes(&self) -> bool {
+        false
+    }
+
+    /// As [`FlushTarget::flush_file_system`]. A failure is `noted` before the next such flush can end: the kernel tells
+    /// of it once, and the next one succeeds.
+    ///
+    /// # Errors
+    /// As [`FlushTarget::flush`].
+    fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+        let flushed = self.flush_file_system();
+        if let Err(error) = flushed {
+            noted(error);
+        }
+        flushed
+    }
+
     /// A flush of the whole file system, by another target, begins: what is written to the
     /// object from here on may not be part of it.
     fn flush_begins(&self) {}

@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::check::{Broken, Findings, Violation, hexadecimal};
+use crate::image::Image;
+use crate::kills::AFTER;
 use crate::local;
 use crate::operation::{Action, Number, Outcome, Place};
-use crate::recording::{Places, Shape};
+use crate::recording::{Places, Shape, write_new};
 use crate::report::Tally;
 use crate::server::Setup;
 use crate::state::State;
@@ -27,6 +29,8 @@ pub(crate) use power::run as run_power;
 
 /// Histories whose violations are printed.
 const PRINTED_MAX: usize = 12;
+/// The disks of so many are kept, as they were before the check.
+const KEPT_MAX: usize = 4;
 /// Violations of one that are printed.
 const LINES_MAX: usize = 6;
 
@@ -117,12 +121,12 @@ impl Stage<'_> {
         &self,
         head: &str,
         findings: &Findings,
-        operations: &[Operation],
+        (operations, disks): (&[Operation], &[Image]),
         tally: &mut Tally,
     ) -> Result<()> {
         tally.found(findings);
-        let told = tally.points_with_loss + tally.points_with_halves;
-        if findings.violations.is_empty() || told > PRINTED_MAX {
+        let told_of = tally.points_with_loss + tally.points_with_halves;
+        if findings.violations.is_empty() || told_of > PRINTED_MAX {
             return Ok(());
         }
         println!("{head}");
@@ -142,9 +146,21 @@ impl Stage<'_> {
         let mut lines: Vec<String> = std::iter::once(head.to_owned()).chain(lines).collect();
         lines.extend(concerned(findings, operations));
         std::fs::write(directory.join("violations"), lines.join("\n") + "\n")?;
-        let log = self.places.top.join("server.log");
-        if log.exists() {
-            std::fs::copy(log, directory.join("server.log"))?;
+        let all = operations.iter().enumerate();
+        let all: Vec<String> = all.map(|(number, operation)| told(number, operation)).collect();
+        std::fs::write(directory.join("operations"), all.join("\n") + "\n")?;
+        for file in ["server.log", AFTER] {
+            let from = self.places.top.join(file);
+            if from.exists() {
+                std::fs::copy(&from, directory.join(file))?;
+            }
+        }
+        // Of the next point there may be none.
+        let _ = std::fs::remove_file(self.places.top.join(AFTER));
+        if told_of <= KEPT_MAX {
+            for (disk, image) in disks.iter().enumerate() {
+                write_new(image, &directory.join(format!("disk-{disk}.img")))?;
+            }
         }
         Ok(())
     }
@@ -178,16 +194,17 @@ fn concerned(findings: &Findings, operations: &[Operation]) -> Vec<String> {
     };
     let all = operations.iter().enumerate();
     let of_them = all.filter(|(number, operation)| is_of_them(*number, operation));
-    of_them
-        .map(|(number, operation)| {
-            let outcome = match &operation.outcome {
-                None => "not answered".to_owned(),
-                Some(Outcome::Done(_)) => "done".to_owned(),
-                Some(Outcome::Failed(status)) => format!("{status:?}"),
-            };
-            format!("#{number} {}: {outcome}", operation.action)
-        })
-        .collect()
+    of_them.map(|(number, operation)| told(number, operation)).collect()
+}
+
+/// An operation, and what came of it.
+fn told(number: usize, operation: &Operation) -> String {
+    let outcome = match &operation.outcome {
+        None => "not answered".to_owned(),
+        Some(Outcome::Done(_)) => "done".to_owned(),
+        Some(Outcome::Failed(status)) => format!("{status:?}"),
+    };
+    format!("#{number} {}: {outcome}", operation.action)
 }
 
 /// A server, or a file system, that does not start.
@@ -234,6 +251,9 @@ fn excuse(
         let mut is_kept = false;
         if let Some(object) = violation.object {
             places.extend(state.names.iter().filter(|(_, it)| **it == object).map(|(at, _)| *at));
+            // Where a local process had moved it without making that stable it may have the name of before.
+            let former = places.iter().flat_map(|at| moved_from(operations, state, *at));
+            places.extend(former.collect::<Vec<_>>());
             // Where the log knows no name, what is kept is named for the handle.
             let handle = state.objects.get(&object).and_then(|known| known.handle.as_ref());
             is_kept = handle.is_some_and(|handle| {
@@ -245,6 +265,45 @@ fn excuse(
             || violation.object.is_some_and(|object| is_changed_locally(operations, object));
         let mut paths = places.into_iter().filter_map(|place| local::path(state, share, place));
         is_local && (is_kept || paths.any(|path| names_it(&path, is_of_data)))
+    };
+    let before = findings.violations.len();
+    findings.violations.retain(|violation| !is_excused(violation));
+    findings.reported += before - findings.violations.len();
+}
+
+/// From where local processes may have moved what has a name, or not.
+fn moved_from(operations: &[Operation], state: &State, at: Place) -> Vec<Place> {
+    let moved = operations.iter().filter_map(|known| match known.action {
+        Action::Local(local::Local { step: local::Step::Rename { from, to }, .. }) if to == at => {
+            Some(from)
+        }
+        _ => None,
+    });
+    moved.filter(|from| state.loose.contains(from)).collect()
+}
+
+/// Takes out what came of operations that were under way, where the clock does not tell whether that was on the disk
+/// before the crash: replay takes it for what a local process did after that. What was acknowledged wins, and what was
+/// there is kept aside. The server's log names the place.
+fn excuse_under_way(
+    findings: &mut Findings,
+    operations: &[Operation],
+    under_way: &BTreeSet<Number>,
+    state: &State,
+    said: &str,
+    share: &Path,
+) {
+    let is_told = |path: &Path| {
+        let what = format!(" {}: ", path.display());
+        let of_asides = |line: &&str| line.contains(" WARN ") && line.contains(ASIDE_TOLD);
+        said.lines().filter(of_asides).any(|line| line.contains(&what))
+    };
+    let is_excused = |violation: &Violation| {
+        let number = violation.operation.filter(|number| under_way.contains(number));
+        let operation = number.and_then(|number| operations.get(number as usize));
+        let places = operation.map(|known| known.action.places()).unwrap_or_default();
+        let mut paths = places.into_iter().filter_map(|place| local::path(state, share, place));
+        paths.any(|path| is_told(&path))
     };
     let before = findings.violations.len();
     findings.violations.retain(|violation| !is_excused(violation));
@@ -272,7 +331,49 @@ fn kept_for(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::kept_for;
+    use super::*;
+    use crate::operation::{Name, ROOT};
+
+    #[test]
+    fn what_a_local_process_moved_may_be_where_it_was() {
+        let place = |number| Place { directory: ROOT, name: Name(number) };
+        let step = local::Step::Rename { from: place(1), to: place(2) };
+        let action = Action::Local(local::Local { step, sync: local::Sync::None });
+        let operations =
+            [Operation { client: 0, action, call: vec![], reply: vec![], outcome: None }];
+        let mut state = State::default();
+        assert_eq!(moved_from(&operations, &state, place(2)), [], "it is stable");
+        state.loose.insert(place(1));
+        assert_eq!(moved_from(&operations, &state, place(2)), [place(1)]);
+        assert_eq!(moved_from(&operations, &state, place(1)), []);
+    }
+
+    /// Only of what is told aside at its own place, and of nothing that was acknowledged.
+    #[test]
+    fn what_was_under_way_may_be_aside_where_that_is_told() {
+        let place = |number| Place { directory: ROOT, name: Name(number) };
+        let action = Action::Rename { from: place(1), to: place(2) };
+        let operation = Operation { client: 0, action, call: vec![], reply: vec![], outcome: None };
+        let operations = [operation.clone(), operation];
+        let state = State::default();
+        let kept = "it is kept under a name that begins with .steadfast-replay-";
+        let left = |number: Number, said: &str| {
+            let violation = Violation::of(Broken::Name, String::new());
+            let violation = Violation { operation: Some(number), ..violation };
+            let mut findings = Findings { violations: vec![violation], ..Findings::default() };
+            let under_way = BTreeSet::from([1]);
+            let share = Path::new("/share");
+            excuse_under_way(&mut findings, &operations, &under_way, &state, said, share);
+            assert_eq!(findings.violations.len() + findings.reported, 1);
+            findings.violations.len()
+        };
+        let of_the_place = format!("now  WARN /share/name-02: {kept}");
+        assert_eq!(left(1, &of_the_place), 0);
+        assert_eq!(left(0, &of_the_place), 1);
+        assert_eq!(left(1, &format!("now  WARN /share/name-03: {kept}")), 1);
+        assert_eq!(left(1, "now  WARN /share/name-02: its owner or mode was set"), 1);
+        assert_eq!(left(1, ""), 1);
+    }
 
     /// As `durability/src/told.rs` writes them.
     #[test]

@@ -27,7 +27,7 @@ const PRINTED_MAX: usize = 10;
 const INTENT_LOG: &str = "intent.log";
 /// Listings of the share, before and after the replay.
 const BEFORE: &str = "before";
-const AFTER: &str = "after";
+pub(crate) const AFTER: &str = "after";
 
 /// Kills the server so many times. `keep`: where something is kept of those that broke a promise.
 pub(crate) fn run(
@@ -167,7 +167,7 @@ fn keep_traces(
 }
 
 /// What is in a directory and below, a line each: inode, size, mode, owner, group and path.
-fn listing(directory: &Path) -> Result<String> {
+pub(crate) fn listing(directory: &Path) -> Result<String> {
     let mut lines = String::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;

@@ -36,6 +36,13 @@ impl Disk {
         Some(Self::of(image, mounted))
     }
 
+    /// As [`Disk::with_btrfs`], with its image in another directory, and its metadata flushed when somebody asks.
+    pub fn with_btrfs_on(images: &Path, directory: &Path, name: &str) -> Option<Self> {
+        let image = images.join(format!("{name}.image"));
+        let mounted = btrfs(&image, &directory.join(name), 300)?;
+        Some(Self::of(image, mounted))
+    }
+
     /// As [`Disk::new`], with an XFS.
     pub fn with_xfs(directory: &Path, name: &str) -> Option<Self> {
         let image = directory.join(format!("{name}.image"));

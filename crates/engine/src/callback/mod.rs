@@ -11,7 +11,7 @@
 mod message;
 mod questions;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -98,14 +98,14 @@ struct InFlight {
 #[derive(Default)]
 struct Table {
     /// By xid.
-    in_flight: HashMap<u32, InFlight>,
+    in_flight: BTreeMap<u32, InFlight>,
     waiting: Waiting,
 }
 
 /// What waits for a slot or a connection, by client: never more of one than are looked through.
 #[derive(Default)]
 struct Waiting {
-    by_client: HashMap<ClientId, Vec<Notice>>,
+    by_client: BTreeMap<ClientId, Vec<Notice>>,
     count: usize,
 }
 
@@ -265,9 +265,11 @@ impl Shared {
             return;
         }
         let (ended, silent, unsent) = self.callbacks.change(|table| {
-            let is_over = |_: &u32, call: &mut InFlight| !call.session.has_back_channel();
+            let is_over = |call: &InFlight| !call.session.has_back_channel();
+            let over = table.in_flight.iter().filter(|(_, call)| is_over(call));
+            let over: Vec<u32> = over.map(|(xid, _)| *xid).collect();
             let ended: Vec<InFlight> =
-                table.in_flight.extract_if(is_over).map(|(_, call)| call).collect();
+                over.iter().filter_map(|xid| table.in_flight.remove(xid)).collect();
             let (mut silent, mut unsent) = (Vec::new(), Vec::new());
             for (xid, call) in &table.in_flight {
                 match call.sent {

@@ -5,12 +5,12 @@
 //! then whether the server has restarted, and each owner takes its unsure locks again, one after the other.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use steadfast_client::nlm::NlmStat;
 
-use super::lockd::{Remote, Restart, Unanswered};
-use super::queue::End;
+use super::lockd::{Remote, Restart, Told, Unanswered};
+use super::queue::{AFTERMATH, End};
 use super::table::Held;
 use super::task::{LATER, STARTING};
 use super::{Locks, Reclaim, Task};
@@ -19,10 +19,22 @@ use super::{Locks, Reclaim, Task};
 enum Fate {
     /// The server has it, at this connection or at a later one.
     Held(u64),
-    /// True: the server may have it nevertheless.
-    Lost(bool),
+    Lost,
     /// It is to be asked for again.
     Unknown,
+}
+
+/// What came of asking for a lock again.
+struct Reclaimed {
+    fate: Fate,
+    /// The server may differ from the table, now or later: when it is to be told. Whatever the fate is, a call that was
+    /// sent more than once, or not answered, may be executed after the owner has unlocked.
+    doubt: Option<Duration>,
+}
+
+/// When the server is told what the table says, if it may execute this call later.
+fn aftermath(told: &Told) -> Option<Duration> {
+    told.is_in_doubt().then_some(AFTERMATH)
 }
 
 impl Locks {
@@ -119,7 +131,12 @@ impl Locks {
         };
         let (mut lost, mut end, mut is_later) = (Vec::new(), End::default(), false);
         for held in all_held {
-            match self.reclaim(task, &remote, held, reclaim) {
+            let Reclaimed { fate, doubt } = self.reclaim(task, &remote, held, reclaim);
+            if let Some(after) = doubt {
+                let (span, before) = end.doubt.unwrap_or((held.span, after));
+                end.doubt = Some((span.hull(held.span), before.max(after)));
+            }
+            match fate {
                 Fate::Held(generation) => {
                     let mut state = self.state.lock();
                     // If it was made again meanwhile, it is unsure again.
@@ -129,13 +146,7 @@ impl Locks {
                         file.unsure.set(owner, held.span, None);
                     }
                 }
-                Fate::Lost(may_be_held) => {
-                    lost.push(held);
-                    if may_be_held {
-                        let span = end.doubt.map_or(held.span, |(span, _)| span.hull(held.span));
-                        end.doubt = Some((span, LATER));
-                    }
-                }
+                Fate::Lost => lost.push(held),
                 Fate::Unknown => {
                     is_later = true;
                     break;
@@ -152,7 +163,9 @@ impl Locks {
                 // Another restart may have been noticed meanwhile.
                 of.reclaim = match of.reclaim {
                     Some(newer) if newer.since != reclaim.since && is_unsure => Some(newer),
-                    _ => is_later.then_some(later),
+                    // What is unsure again since the connection was made again meanwhile was left out when all were
+                    // judged.
+                    _ => (is_later || is_unsure).then_some(later),
                 };
                 of.is_remade &= is_unsure;
             }
@@ -163,11 +176,12 @@ impl Locks {
 
     /// A lock that nobody has taken meanwhile is had again. But if the server has restarted, and its grace period is
     /// over, another client may have had it, and have changed the file.
-    fn reclaim(&self, task: &Task, remote: &Remote, held: Held, reclaim: Reclaim) -> Fate {
+    fn reclaim(&self, task: &Task, remote: &Remote, held: Held, reclaim: Reclaim) -> Reclaimed {
         let Reclaim { has_restarted, since, .. } = reclaim;
+        let sure = |fate| Reclaimed { fate, doubt: None };
         let (is_free_lost, generation) = match has_restarted {
             Some(true) => match self.lockd.is_steadfast() {
-                None => return Fate::Unknown,
+                None => return sure(Fate::Unknown),
                 Some(is_steadfast) => (!is_steadfast, self.lockd.generation()),
             },
             _ => (false, 0),
@@ -175,39 +189,42 @@ impl Locks {
         // Some servers change their verifier when a write has failed, and have all locks.
         let is_remade = self.state.lock().owner(task.key()).is_none_or(|of| of.is_remade);
         if is_free_lost && !is_remade && self.lockd.has(remote, held.span) {
-            return Fate::Held(generation);
+            return sure(Fate::Held(generation));
         }
         if let Some(of) = self.state.lock().owner(task.key()) {
             of.is_remade = true;
         }
-        // A server that has just started may not be able to tell.
-        let of_refusal = || {
-            if since.elapsed() < STARTING { Fate::Unknown } else { Fate::Lost(false) }
-        };
-        let first = self.lockd.lock(remote, held.span, held.kind, false);
-        match first.stat {
-            Ok(NlmStat::Granted) if !is_free_lost => Fate::Held(first.generation),
+        let mut told = self.lockd.lock(remote, held.span, held.kind, false);
+        let mut doubt = aftermath(&told);
+        let is_reclaim = matches!(told.stat, Ok(NlmStat::DeniedGracePeriod));
+        if is_reclaim {
+            told = self.lockd.lock(remote, held.span, held.kind, true);
+            doubt = doubt.max(aftermath(&told));
+        }
+        let fate = match told.stat {
+            Ok(NlmStat::Granted) if !is_free_lost || is_reclaim => Fate::Held(told.generation),
             Ok(NlmStat::Granted) => {
                 // What is lost is not to keep others out.
-                let told = self.lockd.unlock(remote, held.span, None);
-                Fate::Lost(told.is_in_doubt() || told.stat.ok() != Some(NlmStat::Granted))
-            }
-            Ok(NlmStat::DeniedGracePeriod) => {
-                let told = self.lockd.lock(remote, held.span, held.kind, true);
-                match told.stat {
-                    Ok(NlmStat::Granted) => Fate::Held(told.generation),
-                    Ok(NlmStat::DeniedGracePeriod) => Fate::Unknown,
-                    Ok(NlmStat::DeniedNoLocks) | Err(Unanswered::NotServed) => of_refusal(),
-                    Ok(_) => Fate::Lost(told.is_repeated),
-                    Err(_) => Fate::Unknown,
+                let freed = self.lockd.unlock(remote, held.span, None);
+                doubt = doubt.max(aftermath(&freed));
+                if freed.stat.ok() != Some(NlmStat::Granted) {
+                    doubt = doubt.max(Some(LATER));
                 }
+                Fate::Lost
             }
-            Ok(NlmStat::DeniedNoLocks) | Err(Unanswered::NotServed | Unanswered::Refused(_)) => {
-                of_refusal()
+            Ok(NlmStat::DeniedGracePeriod)
+            | Err(Unanswered::NotSent(_) | Unanswered::InDoubt(_)) => Fate::Unknown,
+            // A server that has just started may not be able to tell.
+            Ok(NlmStat::DeniedNoLocks) | Err(Unanswered::NotServed | Unanswered::Refused(_))
+                if since.elapsed() < STARTING =>
+            {
+                Fate::Unknown
             }
-            Ok(_) => Fate::Lost(first.is_repeated),
-            Err(_) => Fate::Unknown,
-        }
+            // Whoever may ask for locks may ask for those that he had.
+            Err(Unanswered::Refused(_)) if is_reclaim => Fate::Unknown,
+            Ok(_) | Err(Unanswered::NotServed | Unanswered::Refused(_)) => Fate::Lost,
+        };
+        Reclaimed { fate, doubt }
     }
 
     pub(super) fn lose(&self, task: &Task, lost: &[Held]) {

@@ -333,17 +333,20 @@ impl Locks {
 
     /// Brings the server back to what the table says: an owner that has a lock keeps it throughout.
     fn run_mend(self: &Arc<Self>, task: &Task, since: Instant) {
-        let (remote, parts, generation) = {
+        let (remote, parts, unsure, generation) = {
             let mut state = self.state.lock();
             let remote = self.remote(&mut state, task, true);
             let file = state.files.get(&task.node.number);
             let parts = file.map(|file| {
-                let mut parts = file.table.parts(task.owner, task.span);
                 // Those that are to be reclaimed are not to be had in another way.
-                parts.retain(|(span, kind)| kind.is_none() || !file.unsure.has(task.owner, *span));
-                parts
+                let is_unsure = |(span, kind): &(Span, Option<Kind>)| {
+                    kind.is_some() && file.unsure.has(task.owner, *span)
+                };
+                let parts = file.table.parts(task.owner, task.span).into_iter();
+                parts.partition::<Vec<_>, _>(is_unsure)
             });
-            (remote, parts.unwrap_or_default(), state.generation)
+            let (unsure, parts) = parts.unwrap_or_default();
+            (remote, parts, unsure, state.generation)
         };
         let Some(remote) = remote else { return };
         let (mut pause, mut lost) = (None, Vec::new());
@@ -370,13 +373,17 @@ impl Locks {
                 (Ok(NlmStat::Granted), _) | (Ok(_), None) => {}
                 (_, Some(kind)) => lost.push(Held { owner: task.owner, span, kind }),
             }
-            if told.is_repeated {
+            if told.is_repeated || (is_unanswered && told.is_in_doubt()) {
                 pause = Some(AFTERMATH);
             }
             if is_unanswered {
-                pause = Some(LATER);
+                pause = pause.max(Some(LATER));
                 break;
             }
+        }
+        if !unsure.is_empty() && !is_given_up {
+            // If they need not be reclaimed after all, they are to be mended then.
+            pause = pause.max(Some(LATER));
         }
         self.lose(task, &lost);
         let mut state = self.state.lock();
@@ -393,7 +400,7 @@ impl Locks {
         }
         let doubt = pause.map(|pause| (task.span, pause));
         self.end_in(&mut state, task.key(), End { doubt, again: None });
-        if let Some(of) = state.owner(task.key()) {
+        if is_unanswered && let Some(of) = state.owner(task.key()) {
             of.keep_doubt(since);
         }
         drop(state);

@@ -344,7 +344,10 @@ impl Rig {
     fn await_that(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !is_so(self) {
-            assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", self.manager.known.lock().table);
+            if begun.elapsed() >= PATIENCE {
+                let (state, server) = (self.locks.state.lock(), self.manager.known.lock());
+                panic!("{what}: the server has {:?}; the mount: {state:?}", server.table);
+            }
             thread::sleep(Duration::from_millis(5));
         }
     }

@@ -473,8 +473,7 @@ fn link_by_descriptor(object: &impl AsFd, dir: &impl AsFd, name: &[u8]) -> Resul
 /// Adds an object that was changed by the same system call as its directory.
 fn also_flush(dir: &Node, node: &NodePin, targets: &mut Targets) {
     let goes_with_directory = dir.volume.has_one_journal
-        // btrfs logs the inodes of new entries with a directory; what cannot be flushed by itself
-        // would cost a flush of the whole file system.
+        // There each flush is one of the whole file system.
         || dir.volume.kind == VolumeKind::Btrfs
             && !matches!(node.kind, FileKind::Regular | FileKind::Directory);
     if !goes_with_directory {

@@ -3,6 +3,66 @@
 use super::local::{FILE, Shared, data_of, kept};
 use super::*;
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Local processes change names, too, and what they did is on the disk: whatever of the later operations a
+    /// crash leaves, and wherever replay is cut short, the names are those of the end.
+    #[test]
+    fn names_that_local_processes_changed_are_no_more_and_no_fewer(
+        steps in proptest::collection::vec((any::<Step>(), 0..4_u8), 1..40),
+        prefix: proptest::sample::Index,
+        brought: Option<(proptest::sample::Index, usize)>,
+        cuts in proptest::collection::vec(0..30_usize, 0..3),
+    ) {
+        let mut disk = Disk::new();
+        let mut next = 0;
+        for number in 0..6 {
+            step(&mut disk, &mut next, (1, [number, number / 2, 0, 0], 5));
+        }
+        let mut states = vec![disk.clone()];
+        let mut records = Vec::new();
+        let prefix = prefix.index(steps.len() + 1);
+        for (index, ((what, choices, number), who)) in steps.iter().enumerate() {
+            disk.clock = 1000 + index as i64;
+            let is_local = *who == 0 && index < prefix;
+            // To make, remove, rename and link.
+            let of_clients = [0, 1, 3, 5, 6, 7];
+            let what =
+                if is_local { 3 + what % 5 } else { of_clients[usize::from(*what) % of_clients.len()] };
+            if let Some(record) = step(&mut disk, &mut next, (what, *choices, *number))
+                && !is_local
+            {
+                records.push(record);
+            }
+            states.push(disk.clone());
+        }
+        let mut disk = states[prefix].clone();
+        let last = states.last().unwrap();
+        if let Some((later, choice)) = brought {
+            // Where a flush of one file brings its names alone, names may come back, but no file is gone.
+            disk.sets_ctimes = true;
+            bring_forward(&mut disk, &states[prefix + later.index(states.len() - prefix)], choice);
+        }
+        disk.clock = 1_000_000;
+        let by = || Replay::default().on_machine_started(Some(time(900_000)));
+        let mut observed = None;
+        for cut in cuts {
+            disk.budget = Some(cut);
+            let _ = replay_by(by(), &mut disk, &records, &mut observed);
+        }
+        disk.budget = None;
+        replay_by(by(), &mut disk, &records, &mut observed).unwrap();
+        let told: Vec<_> = records.iter().map(|r| Change::decode(r).unwrap().0.action).collect();
+        if brought.is_none() {
+            prop_assert_eq!(names(&disk), names(last), "{} {:?}", prefix, told);
+        }
+        for object in last.nodes.keys().filter(|object| last.links(object) > 0) {
+            prop_assert!(disk.links(object) > 0, "{} {:?} {:?}", prefix, object, told);
+        }
+    }
+}
+
 /// Who writes to a file and sets its mtime back is seen by what the next change of its names tells of before, also
 /// where another change of names came before.
 #[test]
@@ -35,6 +95,88 @@ fn what_was_written_with_the_old_mtime_is_kept_where_a_name_was_changed_after_it
         assert_eq!(kinds, if is_told { vec![ConflictKind::FoundKept] } else { vec![] });
         assert_eq!(kept(&shared.disk).len(), kinds.len());
     }
+}
+
+/// A client links a file and removes its old name, of which the crash has taken the latter; `take` is what somebody
+/// else did to the new one. What is left of the file's names, and what is told.
+fn names_after_a_removal(
+    is_elsewhere: bool,
+    take: impl FnOnce(&mut Disk),
+) -> (Vec<Vec<u8>>, Report) {
+    let mut disk = Disk::new();
+    let object = key(FILE);
+    disk.add(object, FileKind::Regular);
+    disk.put(&object, 0, b"data");
+    let name = |disk: &mut Disk, dir: u64, name: &[u8]| {
+        disk.clock += 1;
+        disk.change_names(&key(dir), |names| {
+            names.insert(name.to_vec(), object);
+        });
+        disk.touch(&object, false);
+    };
+    name(&mut disk, 0, b"old");
+    if is_elsewhere {
+        name(&mut disk, 2, b"elsewhere");
+    }
+    let log = |disk: &Disk, action: Action<'_>, dir: u64| {
+        let mut change = Change::new(action);
+        let told = [key(dir), object];
+        change.after.extend(told.iter().filter_map(|it| Some((*it, disk.attr(it)?))));
+        record(&change)
+    };
+    name(&mut disk, 1, b"new");
+    let linked = Action::Link { place: Place { dir: key(1), name: b"new" }, object };
+    let mut records = vec![log(&disk, linked, 1)];
+    disk.clock += 1;
+    take(&mut disk);
+    // What the crash takes.
+    let mut later = disk.clone();
+    later.clock += 1;
+    later.change_names(&key(0), |names| {
+        names.remove(b"old".as_slice());
+    });
+    later.touch(&object, false);
+    let unlinked = Unlinked { object, is_directory: false, is_left: true };
+    let removed = Action::Remove { place: Place { dir: key(0), name: b"old" }, unlinked };
+    records.push(log(&later, removed, 0));
+    disk.clock = 1_000_000;
+    let by = Replay::default().on_machine_started(Some(time(900_000)));
+    let report = replay_by(by, &mut disk, &records, &mut None).unwrap();
+    let names = (0..DIRS as u64).filter_map(|dir| disk.names_of(&key(dir)));
+    let its = names.flat_map(|names| names.iter().filter(|(_, to)| **to == object));
+    (its.map(|(name, _)| name.clone()).collect(), report)
+}
+
+/// Where a local process had moved a file from its new name, its old one goes, as the client wanted. Not so where it
+/// would be gone for good by that, nor where what became of the new name is not known.
+#[test]
+fn a_removed_name_goes_though_another_was_moved_unless_it_is_the_last() {
+    let is_aside = |name: &Vec<u8>| name.starts_with(ASIDE_PREFIX);
+    let rename = |disk: &mut Disk| {
+        disk.change_names(&key(1), |names| {
+            let moved = names.remove(b"new".as_slice()).unwrap();
+            names.insert(b"local".to_vec(), moved);
+        });
+    };
+    let (names, report) = names_after_a_removal(false, rename);
+    assert_eq!((names, report.conflicts), (vec![b"local".to_vec()], vec![]));
+    let unlink = |disk: &mut Disk| {
+        disk.change_names(&key(1), |names| {
+            names.remove(b"new".as_slice());
+        });
+    };
+    let (names, report) = names_after_a_removal(true, unlink);
+    assert_eq!((names, report.conflicts), (vec![b"elsewhere".to_vec()], vec![]));
+    let (names, report) = names_after_a_removal(false, unlink);
+    assert!(matches!(&names[..], [name] if is_aside(name)), "{names:?}");
+    assert!(matches!(&report.conflicts[..], [it] if it.kind == ConflictKind::Gone));
+    // The directory is gone.
+    let take = |disk: &mut Disk| {
+        disk.nodes.remove(&key(1));
+    };
+    let (names, report) = names_after_a_removal(true, take);
+    assert!(matches!(&names[..], [name, _] if is_aside(name)), "{names:?}");
+    assert!(report.conflicts.iter().all(|it| it.kind == ConflictKind::Gone));
 }
 
 /// A file that a local process has renamed is not told by the name that it had.

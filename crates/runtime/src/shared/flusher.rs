@@ -8,7 +8,12 @@
 //! The kernel reports a failed write-back once for an open file. Therefore an object is flushed
 //! by one thread at a time, and a call that ran while *any* flush of its file system failed is
 //! failed too: its own flush may have succeeded only because the other one took the error.
+//!
+//! Where each flush is one of the whole file system ([`FlushTarget::shares_flushes`]), threads need not wait for each
+//! other: one flush serves them all, and a failure is noted before another can succeed. It fails the calls of all
+//! domains with such flushes, since two of them may be of one file system (subvolumes of btrfs).
 
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,6 +35,8 @@ use crate::statistics::{CounterSets, Statistics};
 pub(crate) struct Flushers {
     by_domain: RwLock<HashMap<FlushDomain, Arc<Flusher>>>,
     failures: AtomicU64,
+    /// `failures` just after the last failure of a flush that is shared.
+    last_shared_failure: AtomicU64,
     /// Calls in all queues, told a moment late.
     waiting: AtomicU64,
     /// Of all flushers' threads.
@@ -247,8 +254,13 @@ impl Flusher {
                     .collect()
             })
             .collect();
+        let are_shared = targets.share_flushes();
         let failed = self.flush(targets, shared);
-        let last_failure = self.last_failure.load(Ordering::Acquire);
+        let mut last_failure = self.last_failure.load(Ordering::Acquire);
+        if are_shared {
+            let of_all = shared.flushers.last_shared_failure.load(Ordering::Acquire);
+            last_failure = last_failure.max(of_all);
+        }
         let stable_ns = shared.stamp_ns();
         let mut logged = Vec::new();
         let mut elsewhere = Vec::new();
@@ -294,6 +306,9 @@ impl Flusher {
     /// Flushes each object, or the whole file system when they are many; tells what failed.
     fn flush(&self, targets: Targets, shared: &Shared) -> HashMap<u64, FsError> {
         let mut failed = HashMap::new();
+        if targets.share_flushes() {
+            return self.flush_for_all(&targets.in_order(), shared);
+        }
         let targets = targets.in_order();
         if targets.len() > shared.options.flush_objects_max
             && let Some(first) = targets.first()
@@ -326,6 +341,31 @@ impl Flusher {
         failed
     }
 
+    /// Flushes the whole file system for all of these; tells what failed.
+    fn flush_for_all(&self, targets: &[Target], shared: &Shared) -> HashMap<u64, FsError> {
+        let Some(first) = targets.first() else { return HashMap::new() };
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        for target in targets {
+            target.object.flush_begins();
+        }
+        let is_noted = Cell::new(false);
+        let note = |error| {
+            let number = self.note_failure(error, shared);
+            shared.flushers.last_shared_failure.fetch_max(number, Ordering::AcqRel);
+            is_noted.set(true);
+        };
+        let result = guarded(|| first.object.flush_for_all(&note));
+        for target in targets {
+            target.object.flush_ended(result.is_ok());
+        }
+        let Err(error) = result else { return HashMap::new() };
+        if !is_noted.get() {
+            // It has panicked.
+            note(error);
+        }
+        targets.iter().map(|target| (target.key, error)).collect()
+    }
+
     /// All keys at once or none, so two threads cannot wait for each other. Who wants several
     /// is let in before those who want one: their turns might leave no moment when all are free.
     fn enter_flush(&self, keys: &[u64]) {
@@ -354,8 +394,9 @@ impl Flusher {
         self.flushed.notify_all();
     }
 
-    /// To be called while the object's key is still held.
-    fn note_failure(&self, error: FsError, shared: &Shared) {
+    /// To be called while the object's key is still held, or before another flush of the file system can end. The
+    /// number of the failure.
+    fn note_failure(&self, error: FsError, shared: &Shared) -> u64 {
         // First the verifier, then the count: a call that begins after the count changed is not
         // failed for it, and must find the new verifier.
         shared.service.flush_failed();
@@ -368,6 +409,7 @@ impl Flusher {
             "a flush of file system {} failed: {error}; calls that waited for it fail",
             self.domain.0
         );
+        number
     }
 }
 
@@ -404,6 +446,10 @@ impl Targets {
             }
         }
         key
+    }
+
+    fn share_flushes(&self) -> bool {
+        self.by_key.values().any(|target| target.object.shares_flushes())
     }
 
     fn in_order(self) -> Vec<Target> {

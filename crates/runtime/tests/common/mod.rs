@@ -63,6 +63,10 @@ pub fn wait_until(is_done: impl Fn() -> bool) {
 
 /// Its flush waits for [`Shared::gate`], too.
 pub const WAITING_OBJECT: u64 = 200;
+/// From this number to the next one, flushes of objects are shared.
+pub const SHARED_OBJECT: u64 = 201;
+/// Its flush is shared, and waits for [`Shared::gate`].
+pub const WAITING_SHARED_OBJECT: u64 = 203;
 
 pub struct Target {
     key: u64,
@@ -118,9 +122,18 @@ impl FlushTarget for Target {
     }
 
     fn flush_file_system(&self) -> Result<(), FsError> {
-        self.toy.flush_gate.pass();
+        if !self.shares_flushes() {
+            self.toy.flush_gate.pass();
+        }
+        if self.key == WAITING_SHARED_OBJECT {
+            self.toy.gate.pass();
+        }
         self.toy.whole_flushes.fetch_add(1, Ordering::SeqCst);
-        Ok(())
+        if self.toy.failing.lock().contains(&self.key) { Err(FsError::NoSpace) } else { Ok(()) }
+    }
+
+    fn shares_flushes(&self) -> bool {
+        (SHARED_OBJECT..=WAITING_SHARED_OBJECT).contains(&self.key)
     }
 }
 

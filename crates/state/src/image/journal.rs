@@ -18,6 +18,8 @@ pub(crate) struct Journal {
     noted: AtomicU64,
     /// How many of these are kept.
     kept: AtomicU64,
+    /// How many were noted when somebody lost last what kept others from changing a file.
+    taken: AtomicU64,
     /// Read by who notes events that are of use together only, written by who takes events.
     together: RwLock<()>,
     /// Which clients have state, for after a loss of all that.
@@ -48,6 +50,16 @@ impl Journal {
     /// Whether there are events that are not kept yet. Somebody may be about to keep them.
     pub(crate) fn has_unkept(&self) -> bool {
         self.kept.load(Ordering::Acquire) < self.noted.load(Ordering::Acquire)
+    }
+
+    /// Somebody is about to lose what keeps others from changing a file: that is noted.
+    pub(crate) fn takes_away(&self) {
+        self.taken.fetch_max(self.noted.load(Ordering::Acquire), Ordering::AcqRel);
+    }
+
+    /// Whether somebody has lost such a thing, and that is not kept yet.
+    pub(crate) fn has_unkept_taken(&self) -> bool {
+        self.kept.load(Ordering::Acquire) < self.taken.load(Ordering::Acquire)
     }
 
     /// Moves all events behind those in `taken`; how many were ever noted by then.

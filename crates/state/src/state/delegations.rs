@@ -496,7 +496,8 @@ impl State {
                 || held.recall.is_some()
         };
         let is_contended = shard.files.get(&file).is_some_and(|all| all.iter().any(conflicts));
-        if !is_alone || is_contended || !self.files.may_delegate(client, &file, kind) {
+        let may_have = self.files.may_delegate(client, &file, (kind, is_reclaim));
+        if !is_alone || is_contended || !may_have {
             self.delegations.unmark(&file);
             return Err(NotDelegated::Contention);
         }
@@ -692,6 +693,7 @@ impl State {
         }
         // Before others get what it kept from them.
         self.journal.note(&Event::DelegationRevoked { client: client.id(), number });
+        self.journal.takes_away();
         client.revoked.fetch_add(1, Ordering::Relaxed);
         self.delegations.counters.revoked.fetch_add(1, Ordering::Relaxed);
         self.release_delegation(file, number);

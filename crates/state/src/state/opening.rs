@@ -247,6 +247,7 @@ impl State {
         if client.host().is_some() {
             return self.end_host(client);
         }
+        self.journal.takes_away();
         let mut opens = client.opens.lock();
         if opens.locks.count() > 0 || client.waits.load(Ordering::Relaxed) > 0 {
             let files: Vec<(OpenNumber, FileKey)> = opens.files().collect();

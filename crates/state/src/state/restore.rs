@@ -42,6 +42,13 @@ impl State {
         self.journal.has_unkept()
     }
 
+    /// Whether somebody has lost what kept others from changing a file, a delegation or an open, and that is not
+    /// kept yet. Before it is, no file may be changed: the next process would give that back to its
+    /// client, which would not hear of the change.
+    pub fn has_unkept_revocations(&self) -> bool {
+        self.journal.has_unkept_taken()
+    }
+
     /// What changes the state until this is dropped is kept together or not at all: a request says here
     /// too how far it has come. `None` if nothing is kept. To be held for a moment, without a wait, and one
     /// at a time by a thread.

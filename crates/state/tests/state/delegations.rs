@@ -83,6 +83,66 @@ fn status_flags(session: &Arc<Session>, now_ms: u64, sequence: u32) -> u32 {
 }
 
 #[test]
+fn who_opened_its_file_to_write_after_the_grant_gets_it_back() {
+    use DelegationKind::Read;
+    let state = state();
+    let (one, two) = (client(&state, "a"), client(&state, "b"));
+    let (one, two) = (one.client(), two.client());
+    let reclaim = |client| {
+        let (file, handle, is_reclaim) = (file(1), &b"handle"[..], true);
+        state.delegate(1, client, &Delegate { file, kind: Read, handle, is_reclaim })
+    };
+    // Its own opens are reclaimed first.
+    open(&state, one, BOTH, DENY_NONE).expect("open");
+    assert_eq!(delegate(&state, 1, one, Read), Err(NotDelegated::Contention));
+    reclaim(one).expect("it had that, and the file open");
+    assert_eq!(state.delegations(), 1);
+    assert_eq!(reclaim(two), Err(NotDelegated::Contention), "another writes");
+}
+
+#[test]
+fn nobody_changes_a_file_before_it_is_kept_whose_delegation_was_revoked() {
+    use DelegationKind::Read;
+    let state = state();
+    state.begin_keeping();
+    let keep = || {
+        let taken = state.take_events(&mut Vec::new());
+        state.events_are_kept(taken);
+    };
+    let one = client(&state, "a");
+    open(&state, one.client(), READ, DENY_NONE).expect("open");
+    delegate(&state, 1, one.client(), Read).expect("alone");
+    assert!(state.has_unkept_events() && !state.has_unkept_revocations());
+    keep();
+    // Its holder has expired, and is in nobody's way.
+    drop(state.begin_change(LEASE_MS + 2, None, &file(1)).expect("its lease is over"));
+    assert_eq!(state.delegations(), 0);
+    assert!(state.has_unkept_revocations());
+    keep();
+    assert!(!state.has_unkept_revocations());
+    // The same of one that was recalled, and not returned.
+    let session = session(&state, LEASE_MS + 3, "b", 1);
+    let two = session.client();
+    let now_ms = LEASE_MS + QUIET_MS + 3;
+    assert_eq!(status_flags(&session, now_ms, 1), 0);
+    open(&state, two, READ, DENY_NONE).expect("open");
+    let handle = &b"handle"[..];
+    let request = Delegate { file: file(1), kind: Read, handle, is_reclaim: true };
+    state.delegate(now_ms, two, &request).expect("alone");
+    state.begin_change(now_ms, None, &file(1)).expect_err("it is recalled");
+    keep();
+    state.tick(now_ms + LEASE_MS);
+    // It is not silent.
+    status_flags(&session, now_ms + LEASE_MS, 2);
+    assert!(state.delegations() == 1 && !state.has_unkept_revocations());
+    state.tick(now_ms + LEASE_MS + 1);
+    assert_eq!(state.delegations(), 0);
+    assert!(state.has_unkept_revocations());
+    keep();
+    assert!(!state.has_unkept_revocations());
+}
+
+#[test]
 fn a_delegation_is_granted_to_who_is_alone() {
     use DelegationKind::{Read, Write};
     let state = state();

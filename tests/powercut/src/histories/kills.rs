@@ -138,7 +138,7 @@ fn lives(
         if let Some(older) = older {
             let findings = restored(stage, &older)?;
             let head = format!("{head}, with the state directory of an earlier moment");
-            return stage.tell(&head, &findings, &known.operations, tally);
+            return stage.tell(&head, &findings, (&known.operations, &[]), tally);
         }
         let mut again = 0;
         if stage.parts.double && random.percent(35) {
@@ -152,13 +152,13 @@ fn lives(
         let head = format!("{head}, killed {again} times while it started");
         server = match stage.setup.start() {
             Ok(server) => server,
-            Err(error) => return stage.tell(&head, &not_started(&error), &[], tally),
+            Err(error) => return stage.tell(&head, &not_started(&error), (&[], &[]), tally),
         };
         let checked = check(stage, &server, &mut known, &mut random);
         let mut findings = checked.unwrap_or_else(|error| not_started(&error));
         let share = stage.places.share();
         excuse(&mut findings, &known.operations, &known.state, &server.said(), &share);
-        stage.tell(&head, &findings, &known.operations, tally)?;
+        stage.tell(&head, &findings, (&known.operations, &[]), tally)?;
         if findings.has_loss() || tally.points >= kills || stage.is_over(tally) {
             // What follows would be found again and again.
             return server.kill();

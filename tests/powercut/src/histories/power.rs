@@ -11,6 +11,7 @@ use crate::check::{Broken, Check, Findings};
 use crate::crash::Survival;
 use crate::image::Image;
 use crate::journal::Journal;
+use crate::kills::{AFTER, listing};
 use crate::random::Random;
 use crate::recording::{Began, Moment, Recorder, Recording, record, write_new};
 use crate::report::Tally;
@@ -22,7 +23,7 @@ use crate::workload::{Ledger, Load, Operation, Plan};
 
 use super::gap::Gap;
 use super::kills::unchanged;
-use super::{Stage, excuse, is_changed_locally, not_started};
+use super::{Stage, excuse, excuse_under_way, is_changed_locally, not_started};
 
 /// Crash points of one recorded run.
 const POINTS: usize = 14;
@@ -213,7 +214,7 @@ fn one(
     }
     let (mounted, is_repaired) = match mount(stage, recording) {
         Ok(mounted) => mounted,
-        Err(error) => return stage.tell(&head, &not_started(&error), &[], tally),
+        Err(error) => return stage.tell(&head, &not_started(&error), (&[], &images), tally),
     };
     tally.repaired += usize::from(is_repaired);
     let mut later = None;
@@ -234,7 +235,8 @@ fn one(
     for mounted in mounted.into_iter().rev() {
         mounted.unmount()?;
     }
-    stage.tell(&head, &findings, later.as_ref().unwrap_or(&recording.operations), tally)
+    let operations = later.as_ref().unwrap_or(&recording.operations);
+    stage.tell(&head, &findings, (operations, &images), tally)
 }
 
 /// All disks as they were a while before, as far as they were stable; `None` where that is too soon after the
@@ -307,11 +309,16 @@ fn started(
             findings.violations.retain(|violation| {
                 violation.broken != Broken::Reverted && !violation.object.is_some_and(is_local)
             });
+            let (operations, under_way) = (&recording.operations, &moment.under_way);
+            excuse_under_way(&mut findings, operations, under_way, &state, &said, &share);
         }
         gap.judge(&share, &said, &recording.operations, &mut findings)?;
         excuse(&mut findings, &recording.operations, &state, &said, &share);
         Ok(findings)
     });
+    if stage.keep.is_some() && !matches!(&judged, Ok(findings) if findings.violations.is_empty()) {
+        std::fs::write(stage.places.top.join(AFTER), listing(&share)?)?;
+    }
     server.kill()?;
     judged
 }
@@ -433,7 +440,7 @@ fn again(
         Ok(recorder) => recorder,
         // A super block that has to be repaired; the other points have that.
         Err(_) if has_torn_super_block(stage, images.len()) => return Ok(()),
-        Err(error) => return stage.tell(head, &not_started(&error), &[], tally),
+        Err(error) => return stage.tell(head, &not_started(&error), (&[], &images), tally),
     };
     let journal = Arc::clone(&recorder.journal);
     let devices = recorder.devices.clone();
@@ -443,7 +450,7 @@ fn again(
     recorder.close()?;
     let Lived { operations, state, is_settled } = match lived {
         Ok(lived) => lived,
-        Err(error) => return stage.tell(head, &not_started(&error), &[], tally),
+        Err(error) => return stage.tell(head, &not_started(&error), (&[], &images), tally),
     };
     let next = Recording {
         operations,
@@ -556,7 +563,8 @@ fn cut_again(
 ) -> Result<()> {
     let (places, point) = (stage.places, later.point);
     let survival = Survival::random(random);
-    for (disk, image) in later.crashed(survival, random).iter().enumerate() {
+    let images = later.crashed(survival, random);
+    for (disk, image) in images.iter().enumerate() {
         write_new(image, &places.image(disk, "point"))?;
     }
     places.start_machine(stage.shape.seed, 1000 + random.below(60_000) as usize, Began::Now)?;
@@ -574,5 +582,5 @@ fn cut_again(
     for mounted in mounted.into_iter().rev() {
         mounted.unmount()?;
     }
-    stage.tell(&head, &findings, &next.operations, tally)
+    stage.tell(&head, &findings, (&next.operations, &images), tally)
 }

@@ -73,6 +73,44 @@ fn what_the_server_executes_late_is_freed() {
 }
 
 #[test]
+fn what_is_in_doubt_of_a_lock_is_mended_after_it_was_unsure() {
+    let rig = Rig::new();
+    rig.manager.known.lock().is_next_late = Some(Duration::from_secs(1));
+    rig.lock_ten(10, 0);
+    let what = What::Lock { kind: Kind::Read, waits: false, granted: Arc::new(|| {}) };
+    let span = Span { first: 0, last: 9 };
+    assert_eq!(told(&rig.ask_there(10, what, 0, span)), Ok(()));
+    let is_held_to = |kind| {
+        move |rig: &Rig| {
+            let held = rig.manager.known.lock().table.conflict(Owner(1), span, Kind::Write);
+            held.is_some_and(|held| held.kind == kind)
+        }
+    };
+    rig.await_that("the lock to write is granted late", is_held_to(Kind::Write));
+    // When it is mended, nobody knows yet whether the server has restarted.
+    rig.manager.known.lock().commit_slowness = Duration::from_secs(4);
+    rig.manager.cut();
+    rig.await_that("the server has what the table has", is_held_to(Kind::Read));
+    rig.locks.close();
+}
+
+#[test]
+fn what_was_asked_for_in_a_reclaim_and_is_executed_late_is_freed() {
+    let rig = Rig::new();
+    rig.lock_ten(10, 0);
+    rig.manager.known.lock().is_next_late = Some(Duration::from_secs(2));
+    rig.manager.restart(true);
+    rig.await_that("it is reclaimed", |rig| rig.manager.count() == 1);
+    rig.manager.known.lock().is_in_grace = false;
+    assert_eq!(told(&rig.unlock(10, 0)), Ok(()));
+    // The first time, twice after the restart, and the one that is late.
+    rig.await_that("the late one is executed", |rig| rig.manager.known.lock().asked >= 4);
+    rig.await_that("it is freed", |rig| rig.manager.count() == 0);
+    rig.await_that("nobody is known any more", Rig::is_nobody_known);
+    rig.locks.close();
+}
+
+#[test]
 fn a_call_that_rpc_refuses_leaves_nothing_to_be_done() {
     let rig = Rig::new();
     assert_eq!(told(&rig.lock(11, false, 0)), Ok(()));

@@ -63,7 +63,7 @@ impl State {
             || all
                 .iter()
                 .any(|held| kind.max(held.kind) == DelegationKind::Write || held.recall.is_some())
-            || !self.files.may_delegate(client, file, kind);
+            || !self.files.may_delegate(client, file, (kind, false));
         if is_contended { Err(NotDelegated::Contention) } else { Ok(()) }
     }
 }
