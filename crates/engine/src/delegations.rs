@@ -8,14 +8,16 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{Change, Client, FileKey, Look, StateError, StoredLook};
-use steadfast_vfs::{Attr, Caller, FsError, Name, StorageHandle, Waiting};
+use steadfast_state::{Change, Client, FileKey, Look, StateError, StoredLook, Telling};
+use steadfast_vfs::{
+    Attr, Caller, Entry, FileKind, FileSystem, FsError, Name, StorageHandle, Waiting,
+};
 
 use crate::Shared;
 use crate::call::{Call, Target};
 use crate::change_attribute::change_of;
 use crate::gate::file_key;
-use crate::waits::WaitFor;
+use crate::waits::{Wait, WaitFor};
 
 /// Which delegations the server grants.
 pub use steadfast_state::Delegations;
@@ -99,8 +101,8 @@ impl<'a> Call<'a> {
         begun.map_err(|error| self.is_kept_out(&file, error))
     }
 
-    /// The attributes of an object, which somebody is told: nobody has changed it unseen at some time after the call came.
-    /// All protocols ask here.
+    /// The attributes of an object, which somebody is told who asks for them: nobody has changed it unseen at some time
+    /// after the call came. All protocols ask here; [`Call::told`] is for what is told beside something else.
     ///
     /// # Errors
     /// The storage's; `TryLater` while the holder of a delegation to write is asked, or that is recalled.
@@ -118,6 +120,51 @@ impl<'a> Call<'a> {
         self.read(target, |caller| target.storage.attributes(caller, &target.handle))
     }
 
+    /// Attributes are about to be read that are told beside something else ([`Call::told`]).
+    pub(crate) fn begin_telling(&self) -> Telling {
+        self.shared.state.begin_telling()
+    }
+
+    /// What may be told of an object beside something else: nothing, if somebody may have changed it unseen since then.
+    /// Who was told that would take it for all that there is, as by [`Call::look`], and read what it has kept of the file.
+    pub(crate) fn told<'t>(
+        &self,
+        since: Telling,
+        storage: &dyn FileSystem,
+        handle: &StorageHandle,
+        attr: &'t Attr,
+    ) -> Option<&'t Attr> {
+        let key = || {
+            let (file_system, object) = storage.object(handle);
+            FileKey { file_system, object }
+        };
+        let may_tell = attr.kind != FileKind::Regular || self.shared.state.may_tell(since, key);
+        may_tell.then_some(attr)
+    }
+
+    /// [`Call::told`] of an object that should be a directory.
+    pub(crate) fn told_of_directory<'t>(&self, attr: &'t Attr) -> Option<&'t Attr> {
+        let may_tell = attr.kind != FileKind::Regular || !self.shared.state.has_delegations();
+        may_tell.then_some(attr)
+    }
+
+    /// What was found beside a directory, for who is told its attributes in any case.
+    ///
+    /// # Errors
+    /// As [`Call::look`].
+    pub(crate) fn look_at_found(
+        &mut self,
+        since: Telling,
+        dir: Target<'_>,
+        found: Entry,
+    ) -> Result<Entry, FsError> {
+        if self.told(since, dir.storage, &found.handle, &found.attr).is_some() {
+            return Ok(found);
+        }
+        let attr = self.look(&Target { handle: found.handle, ..dir }, None)?;
+        Ok(Entry { attr, ..found })
+    }
+
     fn look_at_delegated(
         &mut self,
         target: &Target<'_>,
@@ -132,9 +179,13 @@ impl<'a> Call<'a> {
             let at = match begun.map_err(|error| self.is_kept_out(file, error))? {
                 Look::Stored => None,
                 Look::Answered(at) => Some(at),
-                Look::Waits(question) => {
+                waits @ (Look::Waits(question) | Look::WaitsToAsk { question, .. }) => {
                     self.wait.question = Some(question);
-                    let error = self.wait_for(WaitFor::Answer(question));
+                    let what = WaitFor::Answer(*file, question);
+                    let error = match waits {
+                        Look::WaitsToAsk { for_ms, .. } => self.wait_at_first(what, for_ms),
+                        _ => self.wait_for(what),
+                    };
                     if self.wait.is_due_again() {
                         return Err(error);
                     }
@@ -188,6 +239,17 @@ impl Shared {
     pub(crate) fn keep_revocations(&self) {
         if self.state.has_unkept_revocations() {
             self.keep_state();
+        }
+    }
+
+    /// A call that waits is told to try later instead. As a look it would be another one then, for which no answer
+    /// before counts, and so for ever: the delegation is recalled.
+    pub(crate) fn wait_is_refused(&self, now_ms: u64, wait: &Wait) {
+        if let WaitFor::Answer(file, _) = wait.what() {
+            let by = wait.client().and_then(|client| self.state.client(client));
+            // It recalls, or there is nothing more to recall.
+            let _ = self.state.look_cannot_wait(now_ms, by.as_ref(), &file);
+            self.send_effects(now_ms);
         }
     }
 

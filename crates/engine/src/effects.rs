@@ -79,7 +79,9 @@ impl Shared {
                     let asked = Asked::Attributes { id, file, handle, question };
                     self.ask_holder(now_ms, client, asked);
                 }
-                Effect::Answered { question } => self.waits.wake(&WaitFor::Answer(question)),
+                Effect::Answered { file, question } => {
+                    self.waits.wake(&WaitFor::Answer(file, question));
+                }
                 Effect::Returned { file } => self.delegation_is_returned(&file),
                 Effect::Undelegated { file } => self.local_guards.forget_unused(&file),
                 other => others.push(other),

@@ -85,6 +85,12 @@ impl SuspendedCall {
         self.wait.as_ref().is_some_and(|wait| wait.is_for_names())
     }
 
+    /// The same call when nobody is there any more who would make it again: to be refused, it recalls nothing.
+    #[must_use]
+    pub fn of_nobody(self) -> Self {
+        Self { wait: None, ..self }
+    }
+
     /// The result that tells its client to try later, for the same tests; empty if there is none.
     pub fn result(&self) -> &[u8] {
         self.result.as_deref().unwrap_or_default()

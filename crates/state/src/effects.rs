@@ -67,6 +67,8 @@ pub enum Effect {
     /// A question has an answer, or is given up: who waits for it goes on
     /// ([`Look::Waits`](crate::Look::Waits)).
     Answered {
+        /// The file that it is about.
+        file: FileKey,
         /// Its number.
         question: u64,
     },

@@ -82,6 +82,6 @@ pub use settings::{Delegations, Limits, Settings};
 pub use state::{
     Change, Conflict, Delegate, DelegationCounts, Granted, Held, HolderAnswered, Holding, Lock,
     LockBy, LockError, LockReport, Look, NlmBefore, NlmError, NlmHolder, NlmLock, NlmTaken,
-    NotDelegated, Open, OwnerAnswered, OwnerBegun, OwnerInUse, Repeats, State, Together,
+    NotDelegated, Open, OwnerAnswered, OwnerBegun, OwnerInUse, Repeats, State, Telling, Together,
 };
 pub use written_unseen::{HOLDER_PATIENCE_MS, HolderSays, StoredLook};

@@ -79,18 +79,23 @@ impl Call<'_> {
     /// name service has to take there. It has changed nothing, and must fail with the error that this
     /// gives: then it is executed again, from its beginning, at once and when [`crate::waits::Waits::wake`] says so.
     pub(crate) fn wait_for(&mut self, what: WaitFor) -> FsError {
+        self.wait_at_first(what, what.patience_ms().0)
+    }
+
+    /// The same of one that is judged again after so many ms, if not earlier.
+    pub(crate) fn wait_at_first(&mut self, what: WaitFor, first_ms: u64) -> FsError {
         match (self.wait.stage, &self.wait.registered) {
             (Stage::Registered, _) => {}
             (_, Some(registered)) if registered.what() == what => {
                 self.wait.stage = Stage::Waits;
                 self.lacks_room = Some(Room::Later);
             }
-            _ => self.register(what),
+            _ => self.register(what, first_ms),
         }
         FsError::TryLater
     }
 
-    fn register(&mut self, what: WaitFor) {
+    fn register(&mut self, what: WaitFor, first_ms: u64) {
         self.wait.registered = None;
         if self.wait.judgements == JUDGEMENTS_MAX {
             return;
@@ -108,8 +113,7 @@ impl Call<'_> {
         }
         // If the call has waited before, its place is free.
         drop(self.take_suspended());
-        let (first_ms, all_ms) = what.patience_ms();
-        let waker = self.host.waker(first_ms).or_else(|| self.host.waker(all_ms));
+        let waker = self.host.waker(first_ms).or_else(|| self.host.waker(what.patience_ms().1));
         let Some(waker) = waker else { return };
         let (address, session) = (self.peer.address.ip(), self.wait.session);
         self.wait.registered = self.shared.waits.register(what, address, session, waker);

@@ -71,8 +71,8 @@ impl Notice {
         match &self.asked {
             Asked::LockIsFree { .. } => now_ms.saturating_sub(self.since_ms) > USEFUL_MS,
             Asked::Recall { id, file, .. } => !state.is_recall_unanswered(file, id),
-            // It has a recall instead.
-            Asked::Attributes { .. } => true,
+            // If not, there is a recall instead.
+            Asked::Attributes { id, file, question, .. } => !state.is_asked((file, id), *question),
         }
     }
 
@@ -264,8 +264,14 @@ impl Shared {
         if self.callbacks.count.load(Ordering::Relaxed) == 0 {
             return;
         }
+        self.give_up_questions(now_ms);
         let (ended, silent, unsent) = self.callbacks.change(|table| {
-            let is_over = |call: &InFlight| !call.session.has_back_channel();
+            // What its client is to be asked once more, and is of no use any more.
+            let is_useless = |call: &InFlight| {
+                let is_due = call.sent.is_none() && !call.is_passed_on;
+                is_due && call.notice.is_question() && call.notice.is_useless(&self.state, now_ms)
+            };
+            let is_over = |call: &InFlight| !call.session.has_back_channel() || is_useless(call);
             let over = table.in_flight.iter().filter(|(_, call)| is_over(call));
             let over: Vec<u32> = over.map(|(xid, _)| *xid).collect();
             let ended: Vec<InFlight> =
@@ -295,7 +301,6 @@ impl Shared {
         for xid in silent.chain(unsent) {
             self.transmit(xid, now_ms);
         }
-        self.give_up_questions(now_ms);
         self.send_waiting(now_ms);
     }
 
@@ -433,7 +438,10 @@ impl Shared {
             Ok(Answer::Sequenced { status: NfsStat4::Ok, says, .. }) => says,
             _ => None,
         };
-        self.holder_says(&call.notice.asked, says, now_ms);
+        // The holder has not looked at what was asked with these, and is asked that once more.
+        if !matches!(answer, Ok(Answer::NotSequenced(NfsStat4::Delay | NfsStat4::SeqMisordered))) {
+            self.holder_says(&call.notice.asked, says, now_ms);
+        }
         match answer {
             Ok(Answer::Sequenced { target_highest_slot, status, .. }) => {
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
@@ -445,9 +453,15 @@ impl Shared {
                 self.is_executed(call.notice, NfsStat4::Ok, now_ms);
             }
             // The client may be executing it since it was sent first: its sequence id is used.
-            Ok(Answer::NotSequenced(NfsStat4::Delay)) if call.attempts > 1 => {
+            // A question does not wait for another slot.
+            Ok(Answer::NotSequenced(NfsStat4::Delay))
+                if call.attempts > 1 || call.notice.is_question() =>
+            {
                 if call.notice.is_useless(&self.state, now_ms) {
-                    session.end_callback(number, CallbackEnd::Unknown);
+                    let is_first = call.attempts <= 1;
+                    let end =
+                        if is_first { CallbackEnd::NotSequenced } else { CallbackEnd::Unknown };
+                    session.end_callback(number, end);
                 } else {
                     let call = InFlight { sent: None, ..call };
                     self.callbacks.change(|table| table.in_flight.insert(header.xid, call));
@@ -505,6 +519,9 @@ impl Shared {
             return;
         };
         self.keep_state();
+        if notice.is_useless(&self.state, now_ms) {
+            return session.end_callback(slot.slot, CallbackEnd::NotSequenced);
+        }
         let slot = CallbackSlot { sequence, ..slot };
         let xid = self.callbacks.next_xid.fetch_add(1, Ordering::Relaxed);
         let message = message::call(xid, &target, *session.id(), slot, &notice.asked).into();

@@ -15,6 +15,7 @@
 //!
 //! Locks: one client's opens, then one shard of the delegations, then one shard of the files.
 
+mod counts;
 mod guarded;
 mod looks;
 
@@ -81,36 +82,6 @@ pub enum NotDelegated {
     HasOne,
     /// The server grants none of this kind.
     NotGiven,
-}
-
-/// How many delegations were granted, recalled, returned and revoked since the server was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DelegationCounts {
-    /// Granted to read.
-    pub granted_read: u64,
-    /// Granted to write.
-    pub granted_write: u64,
-    /// Recalls that were begun.
-    pub recalled: u64,
-    /// Returned, asked or unasked.
-    pub returned: u64,
-    /// Revoked.
-    pub revoked: u64,
-    /// Questions to holders whether they have changed what others look at.
-    pub asked: u64,
-    /// Looks that could not be asked about, and questions that could not be sent: recalls were begun for them.
-    pub unasked: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    granted_read: AtomicU64,
-    granted_write: AtomicU64,
-    recalled: AtomicU64,
-    returned: AtomicU64,
-    revoked: AtomicU64,
-    asked: AtomicU64,
-    unasked: AtomicU64,
 }
 
 /// A recall that is under way.
@@ -187,7 +158,9 @@ impl Shard {
     }
 }
 
-pub use self::looks::{HolderAnswered, Look};
+use self::counts::Counters;
+pub use self::counts::DelegationCounts;
+pub use self::looks::{HolderAnswered, Look, Telling};
 
 /// Who is about to do something with a file.
 #[derive(Clone, Copy)]
@@ -232,6 +205,8 @@ pub(crate) struct DelegationTable {
     /// Those that are recalled, and some that were.
     recalls: Mutex<Vec<(FileKey, DelegationNumber)>>,
     counters: Counters,
+    /// How many are gone that were there.
+    released: AtomicU64,
     /// The number of the next question to a holder.
     questions: AtomicU64,
 }
@@ -247,6 +222,7 @@ impl DelegationTable {
             total: AtomicU64::new(0),
             recalls: Mutex::default(),
             counters: Counters::default(),
+            released: AtomicU64::new(0),
             questions: AtomicU64::new(1),
         }
     }
@@ -432,7 +408,7 @@ impl State {
         held.recall = Some(Recall { since_ms, tried_ms, ..Recall::default() });
         let (client, number) = (held.client.id(), held.number);
         self.journal.note(&Event::DelegationRecalled { client, number });
-        self.give_up_questions(held);
+        self.give_up_questions(held, file);
         self.delegations.recalls.lock().push((*file, number));
         self.delegations.counters.recalled.fetch_add(1, Ordering::Relaxed);
         self.files.effects.push(held.effect(self.settings.instance, file));
@@ -653,7 +629,7 @@ impl State {
         let Some(all) = shard.files.get_mut(file) else { return };
         let Some(place) = all.iter().position(|held| held.number == number) else { return };
         let mut held = all.swap_remove(place);
-        self.give_up_questions(&mut held);
+        self.give_up_questions(&mut held, file);
         let is_waited_for = held.recall.is_some();
         let is_free = is_waited_for && all.iter().all(|held| held.recall.is_none());
         if all.is_empty() {
@@ -662,7 +638,9 @@ impl State {
                 self.files.effects.push(Effect::Undelegated { file: *file });
             }
         }
-        self.delegations.total.fetch_sub(1, Ordering::Relaxed);
+        // Before it is no longer counted: who finds none finds that one is gone.
+        self.delegations.released.fetch_add(1, Ordering::Release);
+        self.delegations.total.fetch_sub(1, Ordering::Release);
         self.delegations.unmark(file);
         if is_free {
             self.files.effects.push(Effect::Returned { file: *file });
@@ -772,25 +750,5 @@ impl State {
         let shard = self.delegations.shard(file);
         let held = shard.as_ref().and_then(|shard| shard.find(file, number));
         held.is_some_and(|held| held.recall.is_some())
-    }
-
-    /// What was granted, recalled, returned and revoked.
-    pub fn delegation_counts(&self) -> DelegationCounts {
-        let counters = &self.delegations.counters;
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DelegationCounts {
-            granted_read: of(&counters.granted_read),
-            granted_write: of(&counters.granted_write),
-            recalled: of(&counters.recalled),
-            returned: of(&counters.returned),
-            revoked: of(&counters.revoked),
-            asked: of(&counters.asked),
-            unasked: of(&counters.unasked),
-        }
-    }
-
-    /// Delegations that clients have now.
-    pub fn delegations(&self) -> u64 {
-        self.delegations.total.load(Ordering::Relaxed)
     }
 }

@@ -35,7 +35,7 @@ use crate::{
 };
 
 pub use self::delegations::{
-    Change, Delegate, DelegationCounts, HolderAnswered, Look, NotDelegated,
+    Change, Delegate, DelegationCounts, HolderAnswered, Look, NotDelegated, Telling,
 };
 pub use self::granted::{Granted, Repeats};
 pub use self::holdings::{Held, Holding};

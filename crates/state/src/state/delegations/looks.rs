@@ -20,6 +20,20 @@ pub enum Look {
     Answered(HolderAnswered),
     /// It goes on when the question of this number has an answer ([`Effect::Answered`]).
     Waits(u64),
+    /// The holder may not know of its delegation yet: the question of this number is sent by the first look that is begun
+    /// again after this time.
+    WaitsToAsk {
+        /// The question.
+        question: u64,
+        /// In ms from now on.
+        for_ms: u64,
+    },
+}
+
+/// Attributes are about to be read that are told beside something else, without asking anybody.
+#[derive(Clone, Copy, Debug)]
+pub struct Telling {
+    released: u64,
 }
 
 /// The answer of a holder that a look may use.
@@ -48,8 +62,30 @@ impl State {
         self.delegations.is_on() && cell().is_some_and(|cell| cell.load(Ordering::Acquire) >= MARK)
     }
 
+    /// Attributes are about to be read that are told beside something else: [`State::may_tell`] says then whether they
+    /// may be.
+    pub fn begin_telling(&self) -> Telling {
+        Telling { released: self.delegations.released.load(Ordering::Acquire) }
+    }
+
+    /// Whether what was read of a file since then may be told to whoever is no holder of a delegation: nobody could have
+    /// written the file unseen at that time. If nothing is delegated, this is one look at two numbers.
+    pub fn may_tell(&self, since: Telling, file: impl FnOnce() -> FileKey) -> bool {
+        let is_delegated = || {
+            let file = file();
+            let is_to_write = |held: &Held| held.kind == DelegationKind::Write;
+            self.may_be_written_unseen(&file)
+                && self.delegations.shard(&file).is_none_or(|shard| {
+                    shard.files.get(&file).is_some_and(|all| all.iter().any(is_to_write))
+                })
+        };
+        let may_be_some = self.delegations.total.load(Ordering::Acquire) > 0;
+        // What is gone by now may have been written when this was read.
+        !(may_be_some && is_delegated()) && self.begin_telling().released == since.released
+    }
+
     /// The attributes of a file are about to be told to somebody. `waited`: the question that this look has waited for,
-    /// if it has ([`Look::Waits`]).
+    /// if it has ([`Look::Waits`], [`Look::WaitsToAsk`]).
     ///
     /// # Errors
     /// [`StateError::Recalling`] if the holder of a delegation to write cannot be asked; [`StateError::TryLater`] as of
@@ -103,10 +139,11 @@ impl State {
         }
         let next = || self.delegations.questions.fetch_add(1, Ordering::Relaxed);
         let question = unseen.join(waited, next);
-        // Before that the holder may not know of its delegation.
-        if now_ms >= held.granted_ms.saturating_add(REPLIED_MS) {
-            self.send_question(held, file, now_ms);
+        let replied_ms = held.granted_ms.saturating_add(REPLIED_MS);
+        if now_ms < replied_ms {
+            return Some(Look::WaitsToAsk { question, for_ms: replied_ms - now_ms });
         }
+        self.send_question(held, file, now_ms);
         Some(Look::Waits(question))
     }
 
@@ -160,7 +197,15 @@ impl State {
         by: Option<&Arc<Client>>,
         file: &FileKey,
     ) -> Result<(), StateError> {
-        self.delegations.counters.unasked.fetch_add(1, Ordering::Relaxed);
+        if let Some(mut shard) = self.delegations.shard(file) {
+            let all = shard.files.get_mut(file).into_iter().flatten();
+            let held = all.filter(|held| is_of_other(held, by)).find(|held| held.recall.is_none());
+            if let Some(held) = held {
+                self.delegations.counters.unasked.fetch_add(1, Ordering::Relaxed);
+                self.begin_recall(held, file, now_ms);
+                shard.quieten(file, now_ms);
+            }
+        }
         self.begin_read(now_ms, by, file)
     }
 
@@ -181,13 +226,21 @@ impl State {
         };
         if let Some(says) = says {
             unseen.take_answer(question, says);
-            self.files.effects.push(Effect::Answered { question });
+            self.files.effects.push(Effect::Answered { file: *file, question });
             self.send_question(held, file, now_ms);
         } else {
             self.begin_recall(held, file, now_ms);
             shard.quieten(file, now_ms);
         }
         true
+    }
+
+    /// Whether a question was sent, and has no answer yet.
+    pub fn is_asked(&self, (file, id): (&FileKey, &StateId), question: u64) -> bool {
+        let Some(number) = id.delegation_number(self.settings.instance) else { return false };
+        let shard = self.delegations.shard(file);
+        let held = shard.as_ref().and_then(|shard| shard.find(file, number));
+        held.and_then(|held| held.unseen.as_ref()).is_some_and(|unseen| unseen.is_open(question))
     }
 
     /// A question cannot be sent: the delegation is recalled.
@@ -198,9 +251,9 @@ impl State {
     }
 
     /// Nobody is asked about a delegation any more: who waits for that goes on.
-    pub(super) fn give_up_questions(&self, held: &mut Held) {
+    pub(super) fn give_up_questions(&self, held: &mut Held, file: &FileKey) {
         for question in held.unseen.iter_mut().flat_map(|unseen| unseen.give_up()) {
-            self.files.effects.push(Effect::Answered { question });
+            self.files.effects.push(Effect::Answered { file: *file, question });
         }
     }
 }
