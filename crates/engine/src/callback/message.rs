@@ -294,6 +294,15 @@ mod tests {
             \xff\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06";
         let known = HolderSays { change: 0xff00_0000_0000_0005, size: 6 };
         assert_eq!(with(right), Some(known));
+        // Linux sends all words that it knows, though nothing is in them.
+        for words in 2..6_u8 {
+            let mut longer = vec![0, 0, 0, words, 0, 0, 0, 0x18];
+            longer.resize(4 + 4 * usize::from(words), 0);
+            let with_values = |bitmap: &[u8]| with(&[bitmap, &right[8..]].concat());
+            assert_eq!(with_values(&longer), Some(known), "{words}");
+            *longer.last_mut().expect("words") = 1;
+            assert_eq!(with_values(&longer), None, "{words}");
+        }
         // One word of it is another one, or something is missing or too much.
         for at in (0..12).chain([20]) {
             let mut wrong = right.to_vec();

@@ -95,6 +95,20 @@ struct InFlight {
     attempts: u32,
 }
 
+impl InFlight {
+    /// Whether it is to be sent once more, since its client has asked for that.
+    fn is_put_off(&self) -> bool {
+        self.sent.is_none() && !self.is_passed_on
+    }
+
+    /// How its slot ends if it is given up. Whether the client has it nobody will know, unless it was sent once, and put
+    /// off.
+    fn end(&self) -> CallbackEnd {
+        let is_certain = self.is_put_off() && self.attempts <= 1;
+        if is_certain { CallbackEnd::NotSequenced } else { CallbackEnd::Unknown }
+    }
+}
+
 #[derive(Default)]
 struct Table {
     /// By xid.
@@ -266,12 +280,11 @@ impl Shared {
         }
         self.give_up_questions(now_ms);
         let (ended, silent, unsent) = self.callbacks.change(|table| {
-            // What its client is to be asked once more, and is of no use any more.
-            let is_useless = |call: &InFlight| {
-                let is_due = call.sent.is_none() && !call.is_passed_on;
-                is_due && call.notice.is_question() && call.notice.is_useless(&self.state, now_ms)
+            let is_useless =
+                |notice: &Notice| notice.is_question() && notice.is_useless(&self.state, now_ms);
+            let is_over = |call: &InFlight| {
+                !call.session.has_back_channel() || call.is_put_off() && is_useless(&call.notice)
             };
-            let is_over = |call: &InFlight| !call.session.has_back_channel() || is_useless(call);
             let over = table.in_flight.iter().filter(|(_, call)| is_over(call));
             let over: Vec<u32> = over.map(|(xid, _)| *xid).collect();
             let ended: Vec<InFlight> =
@@ -290,8 +303,7 @@ impl Shared {
             (ended, silent, unsent)
         });
         for call in ended {
-            // Whether the client has it nobody will know.
-            call.session.end_callback(call.slot.slot, CallbackEnd::Unknown);
+            call.session.end_callback(call.slot.slot, call.end());
             self.keep_for_later(call.notice, now_ms);
         }
         for (_, connection, session) in &silent {
@@ -457,13 +469,10 @@ impl Shared {
             Ok(Answer::NotSequenced(NfsStat4::Delay))
                 if call.attempts > 1 || call.notice.is_question() =>
             {
+                let call = InFlight { sent: None, ..call };
                 if call.notice.is_useless(&self.state, now_ms) {
-                    let is_first = call.attempts <= 1;
-                    let end =
-                        if is_first { CallbackEnd::NotSequenced } else { CallbackEnd::Unknown };
-                    session.end_callback(number, end);
+                    session.end_callback(number, call.end());
                 } else {
-                    let call = InFlight { sent: None, ..call };
                     self.callbacks.change(|table| table.in_flight.insert(header.xid, call));
                 }
             }

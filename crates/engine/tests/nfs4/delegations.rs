@@ -70,7 +70,7 @@ pub(crate) struct Bench {
 pub(crate) struct Recall {
     connection: u64,
     xid: u32,
-    sequence: CallbackSequence4Args,
+    pub(crate) sequence: CallbackSequence4Args,
     pub(crate) stateid: StateId4,
     handle: Vec<u8>,
 }

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use steadfast_engine::{CallHost, ReplyBuffer, SuspendedCall, Verdict};
+use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, CallbackCompoundHead4, CallbackGetAttr4Args, CallbackOp4,
     CallbackSequence4Args, CallbackSequence4Result, Fattr4, GetAttr4Args, NfsStat4, Op4, StateId4,
-    Verify4Args,
+    Verify4Args, Write4Args,
 };
 use steadfast_wire::rpc::CallHeader;
 use steadfast_xdr::{Decode, Encode, Reader};
@@ -32,7 +33,7 @@ const ASKED: Bitmap4 = Bitmap4::of(&[Attribute4::Change, Attribute4::Size]);
 
 /// A `CB_GETATTR` as its client reads it.
 #[derive(Clone, Debug)]
-struct Question {
+pub(crate) struct Question {
     connection: u64,
     xid: u32,
     sequence: CallbackSequence4Args,
@@ -71,7 +72,7 @@ impl Question {
         reply
     }
 
-    fn tells(&self, change: u64, size: u64) -> Vec<u8> {
+    pub(crate) fn tells(&self, change: u64, size: u64) -> Vec<u8> {
         let attr_vals = xdr(|w| {
             w.u64(change);
             w.u64(size);
@@ -81,13 +82,19 @@ impl Question {
     }
 }
 
+/// A reply of which `CB_SEQUENCE` fails.
+fn not_sequenced(question: &Question, status: NfsStat4) -> Vec<u8> {
+    let status = status as u32;
+    words(&[question.xid, 1, 0, 0, 0, 0, status, 0, 1, CallbackOp4::Sequence as u32, status])
+}
+
 fn questions(bench: &Bench) -> Vec<Question> {
     let sent = std::mem::take(&mut *bench.wires.sent.lock().unwrap());
     sent.iter().map(|(connection, message)| Question::read(*connection, message)).collect()
 }
 
 #[track_caller]
-fn question(bench: &Bench) -> Question {
+pub(crate) fn question(bench: &Bench) -> Question {
     let questions = questions(bench);
     assert_eq!(questions.len(), 1, "{questions:?}");
     questions[0].clone()
@@ -95,9 +102,9 @@ fn question(bench: &Bench) -> Question {
 
 /// The attributes of [`LOOK`], in the order of their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
-    change: u64,
-    size: u64,
+pub(crate) struct Told {
+    pub(crate) change: u64,
+    pub(crate) size: u64,
     ctime: (i64, u32),
     mtime: (i64, u32),
 }
@@ -134,11 +141,11 @@ impl Wake for Woken {
 }
 
 /// Keeps a call that waits, as long as its patience lasts.
-struct Patient<'b> {
+pub(crate) struct Patient<'b> {
     now_ms: &'b Cell<u64>,
     since_ms: Option<u64>,
     is_impatient: bool,
-    suspended: Option<SuspendedCall>,
+    pub(crate) suspended: Option<SuspendedCall>,
     woken: Arc<Woken>,
     until_ms: u64,
 }
@@ -163,16 +170,16 @@ impl CallHost for Patient<'_> {
 }
 
 /// A call that may wait.
-struct Waiting<'b> {
+pub(crate) struct Waiting<'b> {
     bench: &'b Bench,
     from: Sender,
     message: Vec<u8>,
-    host: Patient<'b>,
+    pub(crate) host: Patient<'b>,
     reply: Option<Vec<u8>>,
 }
 
 impl<'b> Waiting<'b> {
-    fn new(bench: &'b Bench, from: &Sender, message: Vec<u8>) -> Self {
+    pub(crate) fn new(bench: &'b Bench, from: &Sender, message: Vec<u8>) -> Self {
         let host = Patient {
             now_ms: &bench.server.now_ms,
             since_ms: None,
@@ -188,7 +195,7 @@ impl<'b> Waiting<'b> {
     }
 
     /// A GETATTR.
-    fn look(bench: &'b Bench, client: &Client<'_>, file: &[u8]) -> Self {
+    pub(crate) fn look(bench: &'b Bench, client: &Client<'_>, file: &[u8]) -> Self {
         Self::new(bench, &client.from, client.next(false, &getattr(file)))
     }
 
@@ -223,20 +230,20 @@ impl<'b> Waiting<'b> {
     }
 
     /// Whether it waits still.
-    fn waits(&mut self) -> bool {
+    pub(crate) fn waits(&mut self) -> bool {
         self.goes_on();
         self.reply.is_none()
     }
 
     #[track_caller]
-    fn replied(&mut self) -> Vec<u8> {
+    pub(crate) fn replied(&mut self) -> Vec<u8> {
         self.goes_on();
         let Some(reply) = self.reply.take() else { panic!("it waits") };
         reply
     }
 
     #[track_caller]
-    fn told(&mut self) -> Result<Told, u32> {
+    pub(crate) fn told(&mut self) -> Result<Told, u32> {
         let mut reply = Reply::read(&self.replied());
         reply.ok(Op4::Sequence);
         reply.take(|r| r.fixed_opaque(36).map(drop)).unwrap();
@@ -267,7 +274,7 @@ fn getattr(file: &[u8]) -> Ops {
 }
 
 /// What the holder itself is told, or who is not made to wait.
-fn told(client: &Client<'_>, file: &[u8]) -> Result<Told, u32> {
+pub(crate) fn told(client: &Client<'_>, file: &[u8]) -> Result<Told, u32> {
     read_told(client.run(&getattr(file)))
 }
 
@@ -285,7 +292,7 @@ fn read_told(mut reply: Reply) -> Result<Told, u32> {
 }
 
 /// A bench whose first client has had a delegation for a while; and what the file is like.
-fn held(bench: &Bench) -> (Client<'_>, Client<'_>, StateId4, Told) {
+pub(crate) fn held(bench: &Bench) -> (Client<'_>, Client<'_>, StateId4, Told) {
     let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
     let delegation = delegated(&one, &bench.file, BOTH);
     let stored = told(&one, &bench.file).unwrap();
@@ -394,15 +401,17 @@ fn a_look_just_after_the_grant_waits_before_anybody_is_asked() {
     let (one, two) = (bench.client(b"one", 1), bench.client(b"two", 2));
     let delegation = delegated(&one, &bench.file, BOTH);
     let given = told(&one, &bench.file).unwrap().change;
+    bench.tick(600);
     let mut looks = Waiting::look(&bench, &two, &bench.file);
     // It writes to the server before it is asked: that makes no answer void.
     assert_eq!(by_stateid(&one, &bench.file, delegation)[1], 0);
     let stored = told(&one, &bench.file).unwrap();
     assert_ne!(stored.change, given);
-    bench.tick(999);
+    bench.tick(399);
     assert!(looks.waits() && questions(&bench).is_empty());
     let now_ms = bench.server.now_ms.get();
-    bench.server.now_ms.set(now_ms + 101);
+    // No longer than that second.
+    bench.server.now_ms.set(now_ms + 1);
     assert!(looks.waits());
     bench.answers(&one.from, &question(&bench).tells(given, stored.size));
     assert_eq!(looks.told(), Ok(stored));
@@ -497,7 +506,10 @@ fn a_holder_without_a_connection_has_it_recalled() {
         let mut looks = is_asked.then(|| Waiting::look(&bench, &two, &bench.file));
         bench.server.engine.closed(&one.from.peer);
         let mut looks = looks.take().unwrap_or_else(|| Waiting::look(&bench, &two, &bench.file));
-        bench.server.engine.send_effects();
+        // Who waits hears of it with the next call, or tick.
+        assert!(!looks.host.woken.0.load(Ordering::SeqCst));
+        bench.tick(1);
+        assert_eq!(looks.host.woken.0.load(Ordering::SeqCst), is_asked);
         assert!(looks.waits());
         let counts = bench.server.engine.statistics().delegations;
         assert_eq!((counts.asked, counts.unasked), (u64::from(is_asked), 1));
@@ -595,6 +607,159 @@ fn data_and_opens_recall_as_before() {
         assert!([DELAY, JUKEBOX].contains(&act(&bench, &two)));
         assert_eq!(bench.recalled().stateid, delegation);
     }
+}
+
+/// After a restart nobody knows whether the last callback of a slot has arrived.
+#[test]
+fn a_question_out_of_order_is_asked_once_more() {
+    let bench = Bench::new();
+    let (one, two, _, stored) = held(&bench);
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    let last = question(&bench);
+    bench.answers(&one.from, &last.tells(stored.change, stored.size));
+    assert_eq!(looks.told(), Ok(stored));
+    drop(looks);
+    let (from, id, session, sequence) = (one.from, one.id, one.session, one.sequence);
+    let bench = bench.restarted();
+    let server = &bench.server;
+    let one = Client { server, from, id, session, sequence, minor: 1 };
+    assert_eq!(crate::callbacks::bind(&one, &one.from, 7), Ok(3));
+    bench.tick(SECOND);
+    let two = bench.client(b"other", 2);
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    let asked = question(&bench);
+    assert_eq!(asked.sequence.sequenceid, last.sequence.sequenceid + 1);
+    bench.answers(&one.from, &not_sequenced(&asked, NfsStat4::SeqMisordered));
+    assert!(looks.waits());
+    let again = question(&bench);
+    assert_eq!(again.sequence.sequenceid, last.sequence.sequenceid);
+    bench.answers(&one.from, &again.tells(stored.change, stored.size));
+    assert_eq!(looks.told(), Ok(stored));
+    // It is given up while it is on its way: not asked once more, and its number is free.
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    let asked = question(&bench);
+    bench.tick(SECOND);
+    assert!(looks.waits());
+    assert_eq!(bench.recalls().len(), 1);
+    bench.answers(&one.from, &not_sequenced(&asked, NfsStat4::SeqMisordered));
+    assert!(bench.wires.sent.lock().unwrap().is_empty());
+    let counts = bench.server.engine.statistics().delegations;
+    assert_eq!((counts.unasked, counts.recalled), (0, 1));
+}
+
+/// It has not looked at what was asked.
+#[test]
+fn who_has_no_time_for_callbacks_is_asked_again() {
+    // How often it has none; then it answers, or a second is over.
+    for (times, is_ready) in [(1, true), (2, true), (1, false), (2, false)] {
+        let bench = Bench::new();
+        let (one, two, delegation, stored) = held(&bench);
+        let mut looks = Waiting::look(&bench, &two, &bench.file);
+        let mut asked = question(&bench);
+        let recalled = || bench.server.engine.statistics().delegations.recalled;
+        for time in 1..=times {
+            bench.answers(&one.from, &not_sequenced(&asked, NfsStat4::Delay));
+            assert!(looks.waits() && questions(&bench).is_empty() && recalled() == 0);
+            if is_ready || time < times {
+                bench.tick(400);
+                let again = question(&bench);
+                assert_eq!((again.xid, &again.sequence), (asked.xid, &asked.sequence));
+                asked = again;
+            }
+        }
+        if is_ready {
+            bench.answers(&one.from, &asked.tells(stored.change, stored.size));
+            assert_eq!((looks.told(), recalled()), (Ok(stored), 0));
+            continue;
+        }
+        bench.tick(SECOND);
+        let recalls = bench.recalls();
+        assert_eq!((recalls.len(), recalls[0].stateid, recalled()), (1, delegation, 1));
+        // Of what was sent once it is certain that its number is not used.
+        let (last, next) = (&asked.sequence, &recalls[0].sequence);
+        assert_eq!((next.slotid, next.sequenceid), (last.slotid, last.sequenceid + times - 1));
+        assert_eq!(returns(&one, &bench.file, delegation), 0);
+        assert_eq!(looks.told(), Ok(stored));
+    }
+}
+
+/// Its host has no room for it: asked once more, it would be another look each time.
+#[test]
+fn a_look_that_is_refused_has_the_delegation_recalled() {
+    for (is_by_nfs3, is_of_nobody) in [(false, false), (true, false), (false, true), (true, true)] {
+        let bench = Bench::new();
+        let (one, two, delegation, _) = held(&bench);
+        let three = bench.client(b"three", 3);
+        let look = |client| match is_by_nfs3 {
+            true => Waiting::look_by_nfs3(&bench),
+            false => Waiting::look(&bench, client, &bench.file),
+        };
+        let looks = [look(&two), look(&three)];
+        let calls = looks.map(|mut looks| looks.host.suspended.take().unwrap());
+        question(&bench);
+        for call in calls {
+            let call = if is_of_nobody { call.of_nobody() } else { call };
+            let mut reply = Vec::new();
+            bench.server.engine.refuse(call, &mut reply);
+            let status = Reader::new(&reply[HEADER_BYTES..]).u32();
+            assert_eq!(status, Ok(if is_by_nfs3 { JUKEBOX } else { DELAY }));
+        }
+        let counts = bench.server.engine.statistics().delegations;
+        let expected = u64::from(!is_of_nobody);
+        assert_eq!((counts.unasked, counts.recalled), (expected, expected));
+        assert_eq!(bench.server.engine.waiting_calls(), 0);
+        if !is_of_nobody {
+            assert_eq!(bench.recalls()[0].stateid, delegation, "at once");
+            assert_eq!(returns(&one, &bench.file, delegation), 0);
+            assert!(told(&two, &bench.file).is_ok());
+        }
+    }
+}
+
+fn writes(client: &Client<'_>, file: &[u8], stateid: StateId4, offset: u64) {
+    let write = Write4Args { stateid, offset, stable: StableHow::FileSync, data: b"x" };
+    client.run(&Ops::put(file).op(Op4::Write, &write)).succeeds();
+}
+
+/// What it writes at the server it may take for written, and tell so, before it is.
+#[test]
+fn a_holder_that_writes_meanwhile_is_asked_once_more() {
+    for is_again in [false, true] {
+        let bench = Bench::new();
+        let (one, two, delegation, given) = held(&bench);
+        writes(&one, &bench.file, delegation, 0);
+        let recalled = || bench.server.engine.statistics().delegations.recalled;
+        let mut looks = Waiting::look(&bench, &two, &bench.file);
+        let asked = question(&bench);
+        writes(&one, &bench.file, delegation, 0);
+        bench.answers(&one.from, &asked.tells(given.change, 1));
+        assert!(looks.waits() && recalled() == 0);
+        let asked = question(&bench);
+        if is_again {
+            writes(&one, &bench.file, delegation, 0);
+        }
+        bench.answers(&one.from, &asked.tells(given.change, 1));
+        if is_again {
+            assert!(looks.waits() && recalled() == 1);
+        } else {
+            assert_eq!(looks.told(), Ok(told(&one, &bench.file).unwrap()));
+            assert_eq!(recalled(), 0);
+        }
+    }
+}
+
+/// Then its answer has another size than the file has by now. docs/nfsv4.md says so.
+#[test]
+fn a_holder_that_appends_meanwhile_has_it_recalled() {
+    let bench = Bench::new();
+    let (one, two, delegation, given) = held(&bench);
+    let mut looks = Waiting::look(&bench, &two, &bench.file);
+    let answer = question(&bench).tells(given.change, given.size);
+    bench.answers(&one.from, &answer);
+    writes(&one, &bench.file, delegation, given.size);
+    assert!(looks.waits());
+    assert_eq!(bench.server.engine.statistics().delegations.recalled, 1);
+    assert_eq!(bench.recalls()[0].stateid, delegation);
 }
 
 /// Nobody answers for another.

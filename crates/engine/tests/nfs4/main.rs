@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod acls;
+mod beside;
 mod callbacks;
 mod clients;
 mod compounds;

@@ -440,4 +440,16 @@ fn callbacks() {
         &CallbackGetAttr4Result { obj_attributes: told },
         b"\0\0\0\x01\0\0\0\x18\0\0\0\x10\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06",
     );
+    // Some clients send all words that they know, though nothing is in them.
+    for (words, has_more) in
+        [(2_u8, false), (3, false), (4, false), (5, false), (4, true), (5, true)]
+    {
+        let mut bytes = vec![0, 0, 0, words, 0, 0, 0, 0x18];
+        bytes.resize(4 + 4 * usize::from(words), 0);
+        *bytes.last_mut().unwrap() = u8::from(has_more);
+        bytes.extend(*b"\0\0\0\x10\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06");
+        let mut r = Reader::new(&bytes);
+        let read = CallbackGetAttr4Result::decode(&mut r).unwrap().obj_attributes;
+        assert_eq!((read == told, r.is_empty()), (!has_more, true), "{words}");
+    }
 }
