@@ -111,7 +111,11 @@ fn what_is_written_after_an_answer_is_seen_by_the_next_look() {
         let (mut fixture, mut holder, opened, stored) = held();
         let given = stored.change.unwrap();
         let root = fixture.root.clone();
-        let file = fixture.client.lookup(&root, b"f").unwrap().handle;
+        // Of this, and of that it may be used, nothing is told with it that a client would take for the newest.
+        let found = fixture.client.lookup(&root, b"f").unwrap();
+        let file = found.handle;
+        let access = fixture.client.access(&file, 1).unwrap();
+        assert_eq!((found.attributes, access.attributes, access.granted), (None, None, 1));
         assert_eq!(look(&fixture, &mut holder, &opened.handle, (given, 6)), stored);
         let last = std::thread::scope(|scope| {
             let looks = scope.spawn(|| {

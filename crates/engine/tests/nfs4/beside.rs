@@ -129,6 +129,19 @@ fn of_a_file_that_may_be_written_unseen_nothing_is_told_beside() {
     assert_eq!(returns(&one, &file, to_read), 0);
     let delegation = delegated(&one, &file, BOTH);
     assert_eq!(told_beside(&bench, &file), [false; 9]);
+    // Nor of what is no directory.
+    let within = message(
+        &bench,
+        100_003,
+        (3, 3),
+        &xdr(|w| {
+            w.opaque(&file);
+            w.opaque(NAME);
+        }),
+    );
+    let reply = bench.server.send(&sender(2), &within).unwrap();
+    const NOT_A_DIRECTORY: u32 = 20;
+    assert_eq!(reply[HEADER_BYTES..], words(&[NOT_A_DIRECTORY, 0]));
     bench.tick(SECOND);
     assert!(bench.wires.sent.lock().unwrap().is_empty(), "nobody is asked");
     // Also while it is recalled.

@@ -612,39 +612,41 @@ fn data_and_opens_recall_as_before() {
 /// After a restart nobody knows whether the last callback of a slot has arrived.
 #[test]
 fn a_question_out_of_order_is_asked_once_more() {
-    let bench = Bench::new();
-    let (one, two, _, stored) = held(&bench);
-    let mut looks = Waiting::look(&bench, &two, &bench.file);
-    let last = question(&bench);
-    bench.answers(&one.from, &last.tells(stored.change, stored.size));
-    assert_eq!(looks.told(), Ok(stored));
-    drop(looks);
-    let (from, id, session, sequence) = (one.from, one.id, one.session, one.sequence);
-    let bench = bench.restarted();
-    let server = &bench.server;
-    let one = Client { server, from, id, session, sequence, minor: 1 };
-    assert_eq!(crate::callbacks::bind(&one, &one.from, 7), Ok(3));
-    bench.tick(SECOND);
-    let two = bench.client(b"other", 2);
-    let mut looks = Waiting::look(&bench, &two, &bench.file);
-    let asked = question(&bench);
-    assert_eq!(asked.sequence.sequenceid, last.sequence.sequenceid + 1);
-    bench.answers(&one.from, &not_sequenced(&asked, NfsStat4::SeqMisordered));
-    assert!(looks.waits());
-    let again = question(&bench);
-    assert_eq!(again.sequence.sequenceid, last.sequence.sequenceid);
-    bench.answers(&one.from, &again.tells(stored.change, stored.size));
-    assert_eq!(looks.told(), Ok(stored));
-    // It is given up while it is on its way: not asked once more, and its number is free.
-    let mut looks = Waiting::look(&bench, &two, &bench.file);
-    let asked = question(&bench);
-    bench.tick(SECOND);
-    assert!(looks.waits());
-    assert_eq!(bench.recalls().len(), 1);
-    bench.answers(&one.from, &not_sequenced(&asked, NfsStat4::SeqMisordered));
-    assert!(bench.wires.sent.lock().unwrap().is_empty());
-    let counts = bench.server.engine.statistics().delegations;
-    assert_eq!((counts.unasked, counts.recalled), (0, 1));
+    for is_given_up in [false, true] {
+        let bench = Bench::new();
+        let (one, two, _, stored) = held(&bench);
+        let mut looks = Waiting::look(&bench, &two, &bench.file);
+        let last = question(&bench);
+        bench.answers(&one.from, &last.tells(stored.change, stored.size));
+        assert_eq!(looks.told(), Ok(stored));
+        drop(looks);
+        let (from, id, session, sequence) = (one.from, one.id, one.session, one.sequence);
+        let bench = bench.restarted();
+        let server = &bench.server;
+        let one = Client { server, from, id, session, sequence, minor: 1 };
+        assert_eq!(crate::callbacks::bind(&one, &one.from, 7), Ok(3));
+        bench.tick(SECOND);
+        let two = bench.client(b"other", 2);
+        let mut looks = Waiting::look(&bench, &two, &bench.file);
+        let asked = question(&bench);
+        assert_eq!(asked.sequence.sequenceid, last.sequence.sequenceid + 1);
+        if is_given_up {
+            bench.tick(SECOND);
+            assert!(looks.waits());
+            assert_eq!(bench.recalls().len(), 1);
+        }
+        bench.answers(&one.from, &not_sequenced(&asked, NfsStat4::SeqMisordered));
+        assert!(looks.waits());
+        if !is_given_up {
+            let again = question(&bench);
+            assert_eq!(again.sequence.sequenceid, last.sequence.sequenceid);
+            bench.answers(&one.from, &again.tells(stored.change, stored.size));
+            assert_eq!(looks.told(), Ok(stored));
+        }
+        assert!(bench.wires.sent.lock().unwrap().is_empty());
+        let counts = bench.server.engine.statistics().delegations;
+        assert_eq!((counts.unasked, counts.recalled), (0, u64::from(is_given_up)));
+    }
 }
 
 /// It has not looked at what was asked.
