@@ -13,6 +13,7 @@ const NFS_ACL: u32 = 100_227;
 const MOUNT: u32 = 100_005;
 const FATTR3_BYTES: usize = 84;
 const PRE_OP_BYTES: usize = 24;
+const NOT_A_DIRECTORY: u32 = 20;
 /// Made by an exclusive CREATE with this verifier.
 const NAME: &[u8] = b"x";
 const VERIFIER: u64 = 7;
@@ -140,7 +141,6 @@ fn of_a_file_that_may_be_written_unseen_nothing_is_told_beside() {
         }),
     );
     let reply = bench.server.send(&sender(2), &within).unwrap();
-    const NOT_A_DIRECTORY: u32 = 20;
     assert_eq!(reply[HEADER_BYTES..], words(&[NOT_A_DIRECTORY, 0]));
     bench.tick(SECOND);
     assert!(bench.wires.sent.lock().unwrap().is_empty(), "nobody is asked");

@@ -692,9 +692,12 @@ fn a_look_that_is_refused_has_the_delegation_recalled() {
         let bench = Bench::new();
         let (one, two, delegation, _) = held(&bench);
         let three = bench.client(b"three", 3);
-        let look = |client| match is_by_nfs3 {
-            true => Waiting::look_by_nfs3(&bench),
-            false => Waiting::look(&bench, client, &bench.file),
+        let look = |client| {
+            if is_by_nfs3 {
+                Waiting::look_by_nfs3(&bench)
+            } else {
+                Waiting::look(&bench, client, &bench.file)
+            }
         };
         let looks = [look(&two), look(&three)];
         let calls = looks.map(|mut looks| looks.host.suspended.take().unwrap());
