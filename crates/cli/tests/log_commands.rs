@@ -40,12 +40,15 @@ fn the_log_tells_what_it_holds_and_is_flushed_by_command() {
     let file = create(&mut client, &root, "a");
     client.write(&file, 0, &[7; 5000], StableHow::FileSync).unwrap();
     let status = logged.status();
-    assert_eq!((&status["phase"], records_held(&status)), (&"on".into(), 2), "{status}");
+    // The two operations, and a time mark after each if one was due.
+    assert!((2..=4).contains(&records_held(&status)) && status["phase"] == "on", "{status}");
     assert_eq!(status["file_systems"][0]["path"], utf8(&logged.place.share));
-    assert_eq!(status["stable"], status["last"]);
+    // A mark need not be stable yet.
+    assert!(status["stable"].as_u64() >= status["last"].as_u64().map(|last| last - 1), "{status}");
     assert!(status["used_bytes"].as_u64() > Some(5000) && status["write_p50_ns"] != 0, "{status}");
     let told = logged.told(&["status"]);
-    assert!(told.contains("intent log: on") && told.contains("2 records"), "{told}");
+    let tells_records = |count| told.contains(&format!("{count} records"));
+    assert!(told.contains("intent log: on") && (2..=4).any(tells_records), "{told}");
     let flushed = logged.told(&["flush"]);
     assert_eq!(flushed, format!("{}: flushed\n", utf8(&logged.place.share)));
     let status = logged.status();
@@ -53,7 +56,8 @@ fn the_log_tells_what_it_holds_and_is_flushed_by_command() {
     let statistics =
         output(&["statistics", "--json", "--state-directory", utf8(&logged.place.state)]);
     let statistics: Value = serde_json::from_slice(&statistics.stdout).unwrap();
-    assert_eq!(statistics["log"]["records"], 2, "{statistics}");
+    let records = statistics["log"]["records"].as_u64();
+    assert!(records.is_some_and(|count| (2..=4).contains(&count)), "{statistics}");
     let statistics = output(&["statistics", "--state-directory", utf8(&logged.place.state)]);
     assert!(String::from_utf8(statistics.stdout).unwrap().contains("intent log: on"));
     let refused = logged.refused(&["verify"]);

@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -89,11 +89,13 @@ fn write_and_sync(file: &str) -> (Duration, String) {
     (begun.elapsed(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A program that has a file open, and writes to it when it is told to.
+/// A program that has a file open, writes to it when it is told to, and says then that it has.
 fn waiting_writer(text: &str, file: &Path) -> Child {
-    let line = "exec >\"$1\"; read go; printf %s \"$0\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", line, text, utf8(file)]).stdin(Stdio::piped()).spawn().unwrap()
+    // Not by a shell: to say so it would close a duplicate of the file's descriptor.
+    let lines = "open my $file, '>', $ARGV[1] or die; <STDIN>; syswrite $file, $ARGV[0]; print STDERR \"written\\n\"";
+    let mut command = Command::new("perl");
+    command.args(["-e", lines, text, utf8(file)]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
 }
 
 fn until(since: Instant, is_so: impl Fn() -> bool) -> bool {
@@ -133,6 +135,9 @@ fn a_network_that_is_pulled_is_an_error_for_soft_mounts_alone() {
         let begun = Instant::now();
         site.cable.pull(pull % 2 == 1);
         writer.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut told = String::new();
+        BufReader::new(writer.stderr.take().unwrap()).read_line(&mut told).unwrap();
+        assert_eq!(told, "written\n", "{what}");
         for mount in [&hard, &plain, &soft, &passing] {
             let (took, is_good) = timed("df", &[utf8(&mount.at)]);
             assert!(is_good && took < prompt(), "{what}: df took {took:?}");

@@ -72,6 +72,7 @@ impl<'a> Call<'a> {
         by: Option<&Arc<Client>>,
     ) -> Result<Option<Change<'a>>, FsError> {
         if !self.shared.state.has_delegations() {
+            self.shared.keep_revocations();
             return Ok(None);
         }
         let caller = Caller::new(&dir.cred, Waiting::Allowed);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
@@ -511,7 +511,7 @@ impl Node {
         if self.mount.let_go() == 0 {
             return Ok(());
         }
-        self.sync_all(&|_| ())
+        self.sync_all(None)
     }
 
     /// Whether it is never flushed by itself.
@@ -533,7 +533,7 @@ impl Node {
     /// Makes the object stable by making all of its file system so.
     fn flush_with_all(&self) -> Result<(), FsError> {
         if !self.is_logged() {
-            return self.sync_all(&|_| ());
+            return self.sync_all(None);
         }
         // Of all the rest nothing is noted: where names are judged by what they are bound to, replay
         // needs to know of those that have reached the disk too.
@@ -542,9 +542,9 @@ impl Node {
         self.noted(self.mount.sync())
     }
 
-    /// Makes all of the file system stable, and so what objects that were let go had not flushed. A failure is `noted`
-    /// before the next one can end.
-    fn sync_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
+    /// Makes all of the file system stable, and so what objects that were let go had not flushed. A failure is `noted`,
+    /// if there is who notes it.
+    fn sync_all(&self, noted: Option<&dyn Fn(FsError)>) -> Result<(), FsError> {
         let flush = || {
             let let_go = self.mount.let_go();
             let flush = self.volume.async_changes.flush();
@@ -560,7 +560,7 @@ impl Node {
             self.mount.forget_let_go(let_go);
             Ok(())
         };
-        self.mount.aliases.whole_flushes.join(|| flush().inspect_err(|error| noted(*error)))
+        self.mount.aliases.whole_flushes.join(noted, flush)
     }
 
     /// Keeps in mind that a flush failed, if there are records of what it was about: the kernel tells
@@ -667,19 +667,20 @@ impl FlushTarget for Node {
         if self.volume.is_volatile() {
             return Ok(());
         }
-        self.sync_all(&|_| ())
+        self.sync_all(None)
     }
 
-    fn shares_flushes(&self) -> bool {
+    fn last_shared_failure(&self) -> Option<&AtomicU64> {
         // While a log is in use, a flush of one object and one of all are told to it each in its own way.
-        self.is_flushed_with_all() && !self.is_logged()
+        let is_shared = self.is_flushed_with_all() && !self.is_logged();
+        is_shared.then(|| self.mount.aliases.whole_flushes.last_failure())
     }
 
     fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
         if self.volume.is_volatile() {
             return Ok(());
         }
-        self.sync_all(noted)
+        self.sync_all(Some(noted))
     }
 }
 
@@ -718,8 +719,8 @@ impl FlushTarget for FlushOf {
         self.0.flush_file_system()
     }
 
-    fn shares_flushes(&self) -> bool {
-        self.0.shares_flushes()
+    fn last_shared_failure(&self) -> Option<&AtomicU64> {
+        self.0.last_shared_failure()
     }
 
     fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {
@@ -752,8 +753,8 @@ impl FlushTarget for AllOf {
         self.0.flush_file_system()
     }
 
-    fn shares_flushes(&self) -> bool {
-        self.0.shares_flushes()
+    fn last_shared_failure(&self) -> Option<&AtomicU64> {
+        self.0.last_shared_failure()
     }
 
     fn flush_for_all(&self, noted: &dyn Fn(FsError)) -> Result<(), FsError> {

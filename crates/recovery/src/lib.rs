@@ -346,12 +346,17 @@ impl Replay {
     /// does that of a new one, where a flush of one file brings its directory without its neighbours
     /// (btrfs).
     fn names_on_disk(&self, dir: &ObjectKey) -> u64 {
+        if self.tells_no_names(dir) { 0 } else { self.on_disk(dir) }
+    }
+
+    /// Whether the ctime of a directory does not say which names were there when replay began.
+    fn tells_no_names(&self, dir: &ObjectKey) -> bool {
         let (before, known) = (self.before(dir), self.history.objects.get(dir));
         let says_nothing = before.zip(known).is_some_and(|(before, known)| {
             let may_be_of_later = !known.had(before.ctime) && self.may_be_of_later(before.ctime);
             may_be_of_later || (!self.names_follow_ctimes && known.made.is_some())
         });
-        if says_nothing && !self.is_all_in_effect { 0 } else { self.on_disk(dir) }
+        says_nothing && !self.is_all_in_effect
     }
 
     /// Whether a ctime that no record tells may be of after the crash.

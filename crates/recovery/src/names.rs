@@ -321,13 +321,13 @@ impl Replay {
                 continue;
             }
             let is_placed = self.is_placed(&object, storage)?;
-            if (is_placed || self.was_moved_on(&object))
+            if (is_placed || self.was_moved_on(&object, &known))
                 && !self.is_last_of_what_is_left(&object, known.len(), storage)?
             {
                 removed.extend(known);
                 continue;
             }
-            // In the latter case where it belongs is gone, but it was never removed.
+            // Where it belongs may be gone, but it was never removed.
             let kind = if is_placed { ConflictKind::InTheWay } else { ConflictKind::Gone };
             for aside in known {
                 self.conflict(&aside.at, kind);
@@ -380,10 +380,13 @@ impl Replay {
         Ok(now.is_some_and(|it| it.kind == FileKind::Directory || it.links as usize <= asides))
     }
 
-    /// Whether each name that an object must have was on the disk, so that something of which the log does not
-    /// know has taken those that it has not: it is where that has put it. What it has lost by changes in the log
-    /// is not where it belongs.
-    fn was_moved_on(&self, object: &ObjectKey) -> bool {
+    /// Whether something of which the log does not know has moved or removed the names that an object must have: all
+    /// of them were on the disk. What was put aside of it are then old names, if nothing has changed their
+    /// directories since the crash.
+    fn was_moved_on(&self, object: &ObjectKey, asides: &[Aside]) -> bool {
+        if asides.iter().any(|aside| self.tells_no_names(&aside.at.dir)) {
+            return false;
+        }
         let was_there = |place: &OwnedPlace| {
             let entry = self.history.entries.get(place);
             entry.is_some_and(|entry| entry.lsn <= self.names_on_disk(&place.dir))

@@ -109,7 +109,7 @@ fn the_service_is_told_of_a_failed_flush_before_the_object_can_be_flushed_again(
 }
 
 #[test]
-fn a_shared_flush_that_failed_fails_calls_of_each_domain_that_shares_flushes() {
+fn a_shared_flush_that_failed_fails_calls_of_each_domain_that_it_is_for() {
     let fixture = start(options());
     let [fails, waits] = [SHARED_OBJECT as u8, WAITING_SHARED_OBJECT as u8];
     fixture.toy.failing.lock().push(SHARED_OBJECT);
@@ -121,7 +121,7 @@ fn a_shared_flush_that_failed_fails_calls_of_each_domain_that_shares_flushes() {
     assert_eq!(fixture.connect().call(3, b'p', &[0, fails]), b"NoSpace");
     fixture.toy.gate.open();
     let replies = client.receive_many(2);
-    // It may be of the same file system, whose error went to the other flush.
+    // It is of the same file system, whose error went to the other flush.
     assert_eq!(replies[&1], b"Io");
     assert_eq!(replies[&2], b"stable");
     assert_eq!(client.call(4, b'p', &[1, waits]), b"stable");

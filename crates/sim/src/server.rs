@@ -210,7 +210,7 @@ struct Suspended {
     until_ms: u64,
 }
 
-/// A lock that a host has at the server, or a wait that is behind nobody.
+/// A lock that a host has at the server, or a wait for one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfHost {
     pub(crate) client: u64,

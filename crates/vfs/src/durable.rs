@@ -9,6 +9,7 @@
 //! what is not logged, by flushing objects, gathered across calls.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use smallvec::SmallVec;
 
@@ -44,14 +45,15 @@ pub trait FlushTarget: Send + Sync {
     /// As [`FlushTarget::flush`].
     fn flush_file_system(&self) -> Result<(), FsError>;
 
-    /// Whether a flush of the object makes its whole file system stable, and serves all who came before it began, also
-    /// those of other domains: it is to be made by [`FlushTarget::flush_for_all`] then.
-    fn shares_flushes(&self) -> bool {
-        false
+    /// If a flush of the object is one of its whole file system, and serves all who came before it began, also those of
+    /// other domains (subvolumes): the number of the last one that failed, by the count of whoever makes these flushes.
+    /// They are made by [`FlushTarget::flush_for_all`] then.
+    fn last_shared_failure(&self) -> Option<&AtomicU64> {
+        None
     }
 
-    /// As [`FlushTarget::flush_file_system`]. A failure is `noted` before the next such flush can end: the kernel tells
-    /// of it once, and the next one succeeds.
+    /// As [`FlushTarget::flush_file_system`]. The kernel tells of a failure once, and the next such flush succeeds: so it
+    /// is `noted` before that can end.
     ///
     /// # Errors
     /// As [`FlushTarget::flush`].

@@ -124,7 +124,7 @@ metrics! {
     WAITING Gauge "steadfast_waiting_calls": "Calls that wait for a client or a name service.";
     PARKED Counter "steadfast_parked_calls": "Calls whose replies waited until their changes were stable.";
     UNFLUSHED Gauge "steadfast_flush_waiting_calls": "Calls that wait for a flush to begin.";
-    FLUSHES Counter "steadfast_flushes": "Flushes of objects and file systems. One may serve many calls.";
+    FLUSHES Counter "steadfast_flushes": "Flushes of objects and file systems, also those that were joined to one under way. One may serve many calls.";
     FLUSH_FAILURES Counter "steadfast_flush_failures": "Flushes that failed.";
     VERIFIERS Counter "steadfast_write_verifier_changes":
         "Changes of the write verifier: after each, clients send unstable data again.";

@@ -158,17 +158,19 @@ impl Locks {
             let mut state = self.state.lock();
             let is_unsure =
                 state.files.get(&number).is_some_and(|file| file.unsure.of(owner).next().is_some());
+            let mut is_left_out = false;
             if let Some(of) = state.owner(task.key()) {
                 let later = Reclaim { due: Instant::now() + LATER, ..reclaim };
                 // Another restart may have been noticed meanwhile.
                 of.reclaim = match of.reclaim {
                     Some(newer) if newer.since != reclaim.since && is_unsure => Some(newer),
-                    // What is unsure again since the connection was made again meanwhile was left out when all were
-                    // judged.
-                    _ => (is_later || is_unsure).then_some(later),
+                    _ => is_later.then_some(later),
                 };
+                is_left_out = of.reclaim.is_none() && is_unsure;
                 of.is_remade &= is_unsure;
             }
+            // The connection was made again meanwhile. Who was being reclaimed then was not judged.
+            state.is_unjudged |= is_left_out;
             self.end_in(&mut state, task.key(), end);
         }
         self.changed.notify_all();

@@ -101,6 +101,7 @@ fn what_was_written_with_the_old_mtime_is_kept_where_a_name_was_changed_after_it
 /// else did to the new one. What is left of the file's names, and what is told.
 fn names_after_a_removal(
     is_elsewhere: bool,
+    is_touched_since: bool,
     take: impl FnOnce(&mut Disk),
 ) -> (Vec<Vec<u8>>, Report) {
     let mut disk = Disk::new();
@@ -139,6 +140,10 @@ fn names_after_a_removal(
     let unlinked = Unlinked { object, is_directory: false, is_left: true };
     let removed = Action::Remove { place: Place { dir: key(0), name: b"old" }, unlinked };
     records.push(log(&later, removed, 0));
+    if is_touched_since {
+        disk.clock = 950_000;
+        disk.change_names(&key(0), |_| {});
+    }
     disk.clock = 1_000_000;
     let by = Replay::default().on_machine_started(Some(time(900_000)));
     let report = replay_by(by, &mut disk, &records, &mut None).unwrap();
@@ -158,23 +163,27 @@ fn a_removed_name_goes_though_another_was_moved_unless_it_is_the_last() {
             names.insert(b"local".to_vec(), moved);
         });
     };
-    let (names, report) = names_after_a_removal(false, rename);
+    let (names, report) = names_after_a_removal(false, false, rename);
     assert_eq!((names, report.conflicts), (vec![b"local".to_vec()], vec![]));
+    // The old name may be one that somebody made after the crash.
+    let (names, report) = names_after_a_removal(false, true, rename);
+    assert!(matches!(&names[..], [name, _] if is_aside(name)), "{names:?}");
+    assert!(matches!(&report.conflicts[..], [it] if it.kind == ConflictKind::Gone));
     let unlink = |disk: &mut Disk| {
         disk.change_names(&key(1), |names| {
             names.remove(b"new".as_slice());
         });
     };
-    let (names, report) = names_after_a_removal(true, unlink);
+    let (names, report) = names_after_a_removal(true, false, unlink);
     assert_eq!((names, report.conflicts), (vec![b"elsewhere".to_vec()], vec![]));
-    let (names, report) = names_after_a_removal(false, unlink);
+    let (names, report) = names_after_a_removal(false, false, unlink);
     assert!(matches!(&names[..], [name] if is_aside(name)), "{names:?}");
     assert!(matches!(&report.conflicts[..], [it] if it.kind == ConflictKind::Gone));
     // The directory is gone.
     let take = |disk: &mut Disk| {
         disk.nodes.remove(&key(1));
     };
-    let (names, report) = names_after_a_removal(true, take);
+    let (names, report) = names_after_a_removal(true, false, take);
     assert!(matches!(&names[..], [name, _] if is_aside(name)), "{names:?}");
     assert!(report.conflicts.iter().all(|it| it.kind == ConflictKind::Gone));
 }

@@ -9,9 +9,9 @@
 //! by one thread at a time, and a call that ran while *any* flush of its file system failed is
 //! failed too: its own flush may have succeeded only because the other one took the error.
 //!
-//! Where each flush is one of the whole file system ([`FlushTarget::shares_flushes`]), threads need not wait for each
-//! other: one flush serves them all, and a failure is noted before another can succeed. It fails the calls of all
-//! domains with such flushes, since two of them may be of one file system (subvolumes of btrfs).
+//! Where each flush is one of the whole file system ([`FlushTarget::last_shared_failure`]), threads need not wait for
+//! each other: one flush serves them all. A failure is noted, for all domains of the file system, before another flush
+//! of it can succeed.
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -35,8 +35,6 @@ use crate::statistics::{CounterSets, Statistics};
 pub(crate) struct Flushers {
     by_domain: RwLock<HashMap<FlushDomain, Arc<Flusher>>>,
     failures: AtomicU64,
-    /// `failures` just after the last failure of a flush that is shared.
-    last_shared_failure: AtomicU64,
     /// Calls in all queues, told a moment late.
     waiting: AtomicU64,
     /// Of all flushers' threads.
@@ -254,13 +252,17 @@ impl Flusher {
                     .collect()
             })
             .collect();
-        let are_shared = targets.share_flushes();
-        let failed = self.flush(targets, shared);
-        let mut last_failure = self.last_failure.load(Ordering::Acquire);
-        if are_shared {
-            let of_all = shared.flushers.last_shared_failure.load(Ordering::Acquire);
-            last_failure = last_failure.max(of_all);
-        }
+        let targets = targets.in_order();
+        // One whose flush is shared: all are of one file system.
+        let mut objects = targets.iter().map(|target| &target.object);
+        let sharing = objects.find(|object| object.last_shared_failure().is_some()).cloned();
+        let failed = match &sharing {
+            Some(sharing) => self.flush_for_all(sharing, &targets, shared),
+            None => self.flush(targets, shared),
+        };
+        let last_shared = sharing.as_deref().and_then(FlushTarget::last_shared_failure);
+        let last_shared = last_shared.map_or(0, |number| number.load(Ordering::Acquire));
+        let last_failure = self.last_failure.load(Ordering::Acquire).max(last_shared);
         let stable_ns = shared.stamp_ns();
         let mut logged = Vec::new();
         let mut elsewhere = Vec::new();
@@ -304,12 +306,8 @@ impl Flusher {
     }
 
     /// Flushes each object, or the whole file system when they are many; tells what failed.
-    fn flush(&self, targets: Targets, shared: &Shared) -> HashMap<u64, FsError> {
+    fn flush(&self, targets: Vec<Target>, shared: &Shared) -> HashMap<u64, FsError> {
         let mut failed = HashMap::new();
-        if targets.share_flushes() {
-            return self.flush_for_all(&targets.in_order(), shared);
-        }
-        let targets = targets.in_order();
         if targets.len() > shared.options.flush_objects_max
             && let Some(first) = targets.first()
         {
@@ -341,9 +339,13 @@ impl Flusher {
         failed
     }
 
-    /// Flushes the whole file system for all of these; tells what failed.
-    fn flush_for_all(&self, targets: &[Target], shared: &Shared) -> HashMap<u64, FsError> {
-        let Some(first) = targets.first() else { return HashMap::new() };
+    /// Flushes the whole file system of this one for all of these; tells what failed.
+    fn flush_for_all(
+        &self,
+        sharing: &Arc<dyn FlushTarget>,
+        targets: &[Target],
+        shared: &Shared,
+    ) -> HashMap<u64, FsError> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         for target in targets {
             target.object.flush_begins();
@@ -351,10 +353,12 @@ impl Flusher {
         let is_noted = Cell::new(false);
         let note = |error| {
             let number = self.note_failure(error, shared);
-            shared.flushers.last_shared_failure.fetch_max(number, Ordering::AcqRel);
+            if let Some(last) = sharing.last_shared_failure() {
+                last.fetch_max(number, Ordering::AcqRel);
+            }
             is_noted.set(true);
         };
-        let result = guarded(|| first.object.flush_for_all(&note));
+        let result = guarded(|| sharing.flush_for_all(&note));
         for target in targets {
             target.object.flush_ended(result.is_ok());
         }
@@ -446,10 +450,6 @@ impl Targets {
             }
         }
         key
-    }
-
-    fn share_flushes(&self) -> bool {
-        self.by_key.values().any(|target| target.object.shares_flushes())
     }
 
     fn in_order(self) -> Vec<Target> {

@@ -80,6 +80,7 @@ pub struct Shared {
     pub gates: [Gate; 4],
     pub flushes: Mutex<Vec<(u64, FlushWhat)>>,
     pub whole_flushes: AtomicU64,
+    pub last_shared_failure: AtomicU64,
     /// Objects whose flush fails.
     pub failing: Mutex<Vec<u64>>,
     /// How often the service was told of a failed flush.
@@ -122,7 +123,7 @@ impl FlushTarget for Target {
     }
 
     fn flush_file_system(&self) -> Result<(), FsError> {
-        if !self.shares_flushes() {
+        if self.last_shared_failure().is_none() {
             self.toy.flush_gate.pass();
         }
         if self.key == WAITING_SHARED_OBJECT {
@@ -132,8 +133,9 @@ impl FlushTarget for Target {
         if self.toy.failing.lock().contains(&self.key) { Err(FsError::NoSpace) } else { Ok(()) }
     }
 
-    fn shares_flushes(&self) -> bool {
-        (SHARED_OBJECT..=WAITING_SHARED_OBJECT).contains(&self.key)
+    fn last_shared_failure(&self) -> Option<&AtomicU64> {
+        let is_shared = (SHARED_OBJECT..=WAITING_SHARED_OBJECT).contains(&self.key);
+        is_shared.then_some(&self.toy.last_shared_failure)
     }
 }
 
