@@ -11,7 +11,7 @@ use steadfast_wire::nfs4::{
     CallbackSequence4Args, CallbackSequence4Result, Close4Args, CreateSession4Args,
     DelegReturn4Args, Fattr4, FreeStateId4Args, GetAttr4Args, Link4Args, NfsStat4, Op4, Open4Args,
     Open4Result, OpenClaim4, OpenDelegation4, OpenHow4, Read4Args, ReclaimComplete4Args,
-    Remove4Args, Rename4Args, StateId4, TestStateId4Args,
+    Remove4Args, Rename4Args, SpaceLimit4, StateId4, TestStateId4Args,
 };
 use steadfast_wire::rpc::CallHeader;
 use steadfast_xdr::{Decode, Encode, Reader};
@@ -230,6 +230,8 @@ pub(crate) fn open(
             }
             OpenDelegation4::Write { stateid, recall, space_limit, permissions } => {
                 assert!(permissions.who.is_empty());
+                // What is closed is flushed.
+                assert_eq!(space_limit, SpaceLimit4::Size(0));
                 let permissions = steadfast_wire::nfs4::Ace4 { who: b"", ..permissions };
                 OpenDelegation4::Write { stateid, recall, space_limit, permissions }
             }
