@@ -193,7 +193,8 @@ impl Server {
     pub(crate) fn statistic(&self, namespace: &Namespace, name: &str) -> Result<u64> {
         let text = self.manage(namespace, &["statistics", "--json"])?;
         let document: serde_json::Value = serde_json::from_str(&text)?;
-        let value = document.pointer(&format!("/server/{name}")).and_then(|value| value.as_u64());
+        let value =
+            document.pointer(&format!("/server/{name}")).and_then(serde_json::Value::as_u64);
         value.with_context(|| format!("the server counts no {name}"))
     }
 
