@@ -60,6 +60,7 @@ const STEPS: &[Step] = &[
     ("kernel client, NFSv4.1", kernel_nfs4),
     ("kernel client, NFSv4.0", kernel_nfs40),
     ("kernel client, NFSv4.2", kernel_nfs42),
+    ("kernel client, delegations", kernel_delegations),
     ("watch beside a client", diagnosis),
     ("power cuts, 200", powercut::short),
 ];
@@ -255,6 +256,14 @@ fn kernel_cases(nfs: &str, cases: &[&str]) -> Result<()> {
     let only = cases.iter().flat_map(|name| ["--only", name]);
     let words = ["--program", &program, "--nfs", nfs].into_iter().chain(only);
     let words: Vec<String> = words.map(str::to_owned).collect();
+    kernel_client::run(&words)
+}
+
+fn kernel_delegations() -> Result<()> {
+    let program = program()?;
+    let words = ["--nfs", "4.2", "--delegations", "write", "--only", "delegations"];
+    let words: Vec<String> =
+        words.into_iter().chain(["--program", &program]).map(str::to_owned).collect();
     kernel_client::run(&words)
 }
 

@@ -182,7 +182,7 @@ impl<'a> Call<'a> {
         }
         let key = self.key();
         // In progress since it was executed first.
-        if self.host.take_suspended().is_none() {
+        if self.take_suspended().is_none() {
             match self.ask_cache(&key, reply) {
                 Admission::New => {}
                 Admission::Replayed => {

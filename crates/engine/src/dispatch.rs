@@ -155,7 +155,7 @@ impl Engine {
             let result = (!operation.stays_silent(&result)).then_some(result);
             let run = call.suspended.take().map(|run| Kept::Run(Box::new(run)));
             let kept = run.or(execution.map(|execution| Kept::Execution(Box::new(execution))));
-            let wait = call.wait.take();
+            let wait = (call.wait.take(), call.wait.question);
             return Verdict::Suspended(SuspendedCall::new(xid, result, kept, wait));
         }
         let mut run = call.ended_run.take();
@@ -261,7 +261,7 @@ fn end_silently(call: &mut Call<'_>, reply: &mut ReplyBuffer) -> Verdict {
     if call.lacks_room == Some(Room::Later) {
         let execution = call.admitted.take();
         let kept = execution.map(|execution| Kept::Execution(Box::new(execution)));
-        let wait = call.wait.take();
+        let wait = (call.wait.take(), call.wait.question);
         return Verdict::Suspended(SuspendedCall::new(call.message.xid, None, kept, wait));
     }
     reply.complaint = call.complaint.take();

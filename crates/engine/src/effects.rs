@@ -9,8 +9,10 @@ use steadfast_wire::nlm::{self, v4};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 use crate::Shared;
+use crate::callback::Asked;
 use crate::nlm::{note::Note, procedure};
 use crate::outbound::{Grant, Outbound, OutboundCall};
+use crate::waits::WaitFor;
 
 impl Shared {
     /// Sends what the state has others do, if there is anything: next to each call there is not.
@@ -45,6 +47,8 @@ impl Shared {
                         continue;
                     }
                     Effect::Recall { .. }
+                    | Effect::AskHolder { .. }
+                    | Effect::Answered { .. }
                     | Effect::Returned { .. }
                     | Effect::Undelegated { .. } => {
                         continue;
@@ -70,6 +74,13 @@ impl Shared {
             match effect {
                 Effect::Recall { client, id, file, handle, not_before_ms } => {
                     self.recall((now_ms, not_before_ms), client, id, file, handle);
+                }
+                Effect::AskHolder { client, id, file, handle, question } => {
+                    let asked = Asked::Attributes { id, file, handle, question };
+                    self.ask_holder(now_ms, client, asked);
+                }
+                Effect::Answered { file, question } => {
+                    self.waits.wake(&WaitFor::Answer(file, question));
                 }
                 Effect::Returned { file } => self.delegation_is_returned(&file),
                 Effect::Undelegated { file } => self.local_guards.forget_unused(&file),

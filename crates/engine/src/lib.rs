@@ -29,6 +29,7 @@ mod begun_replies;
 mod call;
 mod call_mark;
 mod callback;
+mod change_attribute;
 pub mod clients;
 mod complaint;
 mod compound;
@@ -286,6 +287,8 @@ impl Engine {
         self.shared.send_effects(now_ms);
         self.shared.settle_deferred_locks();
         self.shared.tick_callbacks(now_ms);
+        // Who was asked and does not answer has something recalled.
+        self.shared.send_effects(now_ms);
         // Storage that could not be opened for a mount may be there now.
         self.shared.waits.wake_for_names();
         self.replies.expire(now_ms);
@@ -354,10 +357,13 @@ impl Engine {
 
     /// Appends the reply that tells the client of a call that was suspended to try later, and does so
     /// with its duplicates: it will not be executed. Appends nothing if the call has no such reply
-    /// (NFSv2; a lock that a host takes again): its client sends it again.
+    /// (NFSv2; a lock that a host takes again): its client sends it again. If it is gone, it does not
+    /// ([`SuspendedCall::of_nobody`]).
     pub fn refuse(&self, call: SuspendedCall, reply: &mut Vec<u8>) {
         let SuspendedCall { xid, result, kept, wait, .. } = call;
-        drop(wait);
+        if let Some(wait) = wait {
+            self.shared.wait_is_refused(self.now_ms.load(Ordering::Relaxed), &wait);
+        }
         let Some(result) = result else {
             if let Some(Kept::Execution(execution)) = kept {
                 self.replies.abandon(&execution);

@@ -55,14 +55,17 @@ impl Procedure for Getacl {
                 return Err(FsError::Invalid);
             }
             call.may_block(&target)?;
-            target.storage.acls(&target.caller(), &target.handle)
+            let since = call.begin_telling();
+            let (access, default, attr) = target.storage.acls(&target.caller(), &target.handle)?;
+            let may_tell = call.told(since, target.storage, &target.handle, &attr).is_some();
+            Ok((access, default, attr, may_tell))
         });
-        let (access, default, attr) = match result {
+        let (access, default, attr, may_tell) = match result {
             Ok(found) => found,
             Err(error) => return call.fail(&mut w, error),
         };
         encode::ok(&mut w);
-        encode::post_op_attr(&mut w, Some(&attr));
+        encode::post_op_attr(&mut w, Some(&attr).filter(|_| may_tell));
         lists(mask, access, default, &attr).encode(&mut w);
         Outcome::Done
     }

@@ -41,6 +41,8 @@ pub struct SuspendedCall {
     /// Whether it waits for a client or for a name; and how the engine knows that.
     pub(crate) waits_for_client: bool,
     pub(crate) wait: Option<Box<Wait>>,
+    /// The question to a holder of a delegation whose answer it has waited for.
+    pub(crate) question: Option<u64>,
 }
 
 /// What is kept of a call that was suspended.
@@ -57,14 +59,14 @@ impl SuspendedCall {
         xid: u32,
         result: Option<Vec<u8>>,
         kept: Option<Kept>,
-        wait: Option<Box<Wait>>,
+        (wait, question): (Option<Box<Wait>>, Option<u64>),
     ) -> Self {
-        Self { xid, result, kept, waits_for_client: wait.is_some(), wait }
+        Self { xid, result, kept, waits_for_client: wait.is_some(), wait, question }
     }
 
     /// A call that no engine suspended, for tests of whoever executes it again.
     pub fn for_test(result: Vec<u8>) -> Self {
-        Self { xid: 0, result: Some(result), kept: None, waits_for_client: false, wait: None }
+        Self::new(0, Some(result), None, (None, None))
     }
 
     /// The same for one that waits for a client.
@@ -81,6 +83,12 @@ impl SuspendedCall {
     /// Whether it waits for a name service.
     pub fn waits_for_names(&self) -> bool {
         self.wait.as_ref().is_some_and(|wait| wait.is_for_names())
+    }
+
+    /// The same call when nobody is there any more who would make it again: to be refused, it recalls nothing.
+    #[must_use]
+    pub fn of_nobody(self) -> Self {
+        Self { wait: None, ..self }
     }
 
     /// The result that tells its client to try later, for the same tests; empty if there is none.

@@ -24,7 +24,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 use steadfast_shares::ShareId;
-use steadfast_state::{ClientId, FileKey, SessionId, SlotInUse};
+use steadfast_state::{ClientId, FileKey, HOLDER_PATIENCE_MS, SessionId, SlotInUse};
 
 /// Calls of one client that wait for other clients at the most.
 const CALLS_OF_CLIENT_MAX: usize = 64;
@@ -35,6 +35,8 @@ const CALLS_MAX: usize = 20_000;
 /// How long a call waits for a client, in ms, before its client is told to try later: a recall takes a
 /// round trip, and Linux comes again after 0.1 s to 15 s only.
 const CLIENT_PATIENCE_MS: u64 = 2_000;
+/// How long a call waits for an answer before it is judged again, in ms: then that is overdue.
+const ANSWER_PATIENCE_MS: u64 = HOLDER_PATIENCE_MS + 100;
 /// How long a call waits for a name, in ms: less than clients do.
 const NAMES_PATIENCE_MS: u64 = 8_000;
 
@@ -43,21 +45,25 @@ const NAMES_PATIENCE_MS: u64 = 8_000;
 pub(crate) enum WaitFor {
     /// That clients give back what they have of a file.
     File(FileKey),
+    /// That the holder of a delegation of this file answers the question of this number.
+    Answer(FileKey, u64),
     /// That names are known by which the access to a share is decided.
     Names(ShareId),
 }
 
 impl WaitFor {
-    pub(crate) fn patience_ms(self) -> u64 {
+    /// How long a call waits, in ms since it began to; and if that is over, how long all the same.
+    pub(crate) fn patience_ms(self) -> (u64, u64) {
         match self {
-            Self::File(_) => CLIENT_PATIENCE_MS,
-            Self::Names(_) => NAMES_PATIENCE_MS,
+            Self::File(_) => (CLIENT_PATIENCE_MS, CLIENT_PATIENCE_MS),
+            Self::Answer(..) => (ANSWER_PATIENCE_MS, CLIENT_PATIENCE_MS),
+            Self::Names(_) => (NAMES_PATIENCE_MS, NAMES_PATIENCE_MS),
         }
     }
 
     fn calls_of_client_max(self) -> usize {
         match self {
-            Self::File(_) => CALLS_OF_CLIENT_MAX,
+            Self::File(_) | Self::Answer(..) => CALLS_OF_CLIENT_MAX,
             Self::Names(_) => CALLS_FOR_NAMES_MAX,
         }
     }
@@ -138,6 +144,14 @@ impl Wait {
     /// What it is for.
     pub(crate) fn what(&self) -> WaitFor {
         self.what
+    }
+
+    /// Whose call it is, if it is one of a session.
+    pub(crate) fn client(&self) -> Option<ClientId> {
+        match self.who.0 {
+            Who::Client(client) => Some(client),
+            Who::Host(_) | Who::Session(_) => None,
+        }
     }
 
     /// Whether it is for a name service, and not for a client.

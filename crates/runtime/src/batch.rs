@@ -170,7 +170,7 @@ impl Batch {
         shared.waiting.call_bytes.fetch_sub(self.kept_bytes(), Ordering::Relaxed);
         if let Some(call) = self.take_suspended() {
             // It came by other ways too, perhaps: who sent it there is told.
-            shared.service.refuse(call, &mut Vec::new());
+            shared.service.refuse(call.of_nobody(), &mut Vec::new());
         }
     }
 

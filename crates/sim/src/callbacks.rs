@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use steadfast_wire::nfs4::{
-    CallbackCompoundHead4, CallbackNotifyLock4Args, CallbackOp4, CallbackRecall4Args,
-    CallbackSequence4Args, CallbackSequence4Result, NfsStat4, StateId4,
+    CallbackCompoundHead4, CallbackGetAttr4Args, CallbackNotifyLock4Args, CallbackOp4,
+    CallbackRecall4Args, CallbackSequence4Args, CallbackSequence4Result, NfsStat4, StateId4,
 };
 use steadfast_wire::rpc::CallHeader;
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
@@ -27,6 +27,8 @@ pub(crate) enum Told {
     Recall(StateId4),
     /// An owner may ask for a lock again.
     LockIsFree(Vec<u8>),
+    /// How is a file that is delegated to write?
+    Asked,
 }
 
 /// A slot: the sequence id of its last callback, and the reply without its xid.
@@ -84,7 +86,8 @@ impl BackChannel {
         } else if sequence.sequenceid != last.wrapping_add(1) {
             fails(NfsStat4::SeqMisordered)
         } else {
-            let status = take(&told);
+            // It does not say: the delegation is recalled.
+            let status = if told == Told::Asked { NfsStat4::NotSupp } else { take(&told) };
             let result = CallbackSequence4Result {
                 sessionid: self.session,
                 sequenceid: sequence.sequenceid,
@@ -100,6 +103,7 @@ impl BackChannel {
                 let what = match told {
                     Told::Recall(_) => CallbackOp4::Recall,
                     Told::LockIsFree(_) => CallbackOp4::NotifyLock,
+                    Told::Asked => CallbackOp4::GetAttr,
                 };
                 w.u32(what as u32);
                 w.u32(status as u32);
@@ -131,6 +135,10 @@ fn read(message: &[u8]) -> Result<(u32, CallbackSequence4Args, Told), XdrError> 
         CallbackOp4::NotifyLock => {
             let notice = CallbackNotifyLock4Args::decode(&mut r)?;
             Told::LockIsFree(notice.lock_owner.owner.to_vec())
+        }
+        CallbackOp4::GetAttr => {
+            CallbackGetAttr4Args::decode(&mut r)?;
+            Told::Asked
         }
         other => return Err(wrong(other as u32)),
     };

@@ -605,7 +605,7 @@ impl Server {
         };
         for Suspended { call, .. } in suspended.extract_if(.., is_of) {
             // Nobody waits for the reply.
-            engine.refuse(call, &mut Vec::new());
+            engine.refuse(call.of_nobody(), &mut Vec::new());
         }
     }
 

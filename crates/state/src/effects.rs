@@ -51,6 +51,27 @@ pub enum Effect {
         /// Not before this time, in ms: the client may not have been told yet that it has it.
         not_before_ms: u64,
     },
+    /// The holder of a delegation to write is to be asked whether it has changed anything (`CB_GETATTR`), now.
+    AskHolder {
+        /// The client.
+        client: Arc<Client>,
+        /// The delegation.
+        id: StateId,
+        /// The file.
+        file: FileKey,
+        /// The file's handle, as it was given with the request.
+        handle: Arc<[u8]>,
+        /// The number of the question: an answer counts for this one only.
+        question: u64,
+    },
+    /// A question has an answer, or is given up: who waits for it goes on
+    /// ([`Look::Waits`](crate::Look::Waits)).
+    Answered {
+        /// The file that it is about.
+        file: FileKey,
+        /// Its number.
+        question: u64,
+    },
     /// Nobody has a delegation of this file any more ([`State::watch_delegations`](crate::State::watch_delegations)).
     Undelegated {
         /// The file.

@@ -58,6 +58,7 @@ mod share;
 mod slot;
 mod state;
 mod under_way;
+mod written_unseen;
 
 pub use channel::{CallbackTarget, Channel};
 pub use client::{Client, Protocol};
@@ -79,7 +80,8 @@ pub use session::{
 pub use set_client::{Callback, SetClient, SetClientError, SetClientId};
 pub use settings::{Delegations, Limits, Settings};
 pub use state::{
-    Change, Conflict, Delegate, DelegationCounts, Granted, Held, Holding, Lock, LockBy, LockError,
-    LockReport, NlmBefore, NlmError, NlmHolder, NlmLock, NlmTaken, NotDelegated, Open,
-    OwnerAnswered, OwnerBegun, OwnerInUse, Repeats, State, Together,
+    Change, Conflict, Delegate, DelegationCounts, Granted, Held, HolderAnswered, Holding, Lock,
+    LockBy, LockError, LockReport, Look, NlmBefore, NlmError, NlmHolder, NlmLock, NlmTaken,
+    NotDelegated, Open, OwnerAnswered, OwnerBegun, OwnerInUse, Repeats, State, Telling, Together,
 };
+pub use written_unseen::{HOLDER_PATIENCE_MS, HolderSays, StoredLook};

@@ -1,8 +1,9 @@
 //! Callbacks as a client takes them (RFC 8881 §20).
 
 use steadfast_wire::nfs4::{
-    CallbackCompoundHead4, CallbackNotifyLock4Args, CallbackOp4, CallbackRecall4Args,
-    CallbackSequence4Args, CallbackSequence4Result, NfsStat4, StateId4,
+    Bitmap4, CallbackCompoundHead4, CallbackGetAttr4Args, CallbackGetAttr4Result,
+    CallbackNotifyLock4Args, CallbackOp4, CallbackRecall4Args, CallbackSequence4Args,
+    CallbackSequence4Result, Fattr4, NfsStat4, StateId4,
 };
 use steadfast_wire::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
@@ -35,6 +36,39 @@ pub struct Recall4 {
     pub stateid: StateId4,
     /// The file.
     pub object: Vec<u8>,
+}
+
+/// `CB_GETATTR`: the client is asked how a file is that was delegated to it to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttributesAsked4 {
+    /// Of the call.
+    pub xid: u32,
+    /// Its `CB_SEQUENCE`.
+    pub sequence: CallbackSequence4Args,
+    /// The file.
+    pub object: Vec<u8>,
+    /// Which attributes are asked for.
+    pub wanted: Bitmap4,
+}
+
+impl AttributesAsked4 {
+    /// Reads a call.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn parse(message: &[u8]) -> Result<Self, XdrError> {
+        let mut r = Reader::new(message);
+        let (xid, sequence) = begin(&mut r, CallbackOp4::GetAttr)?;
+        let CallbackGetAttr4Args { fh, attr_request } = Decode::decode(&mut r)?;
+        Ok(Self { xid, sequence, object: fh.to_vec(), wanted: attr_request })
+    }
+
+    /// The reply that tells these attributes.
+    pub fn reply(&self, obj_attributes: Fattr4<'_>) -> Vec<u8> {
+        let mut reply = taken(self.xid, &self.sequence, CallbackOp4::GetAttr);
+        CallbackGetAttr4Result { obj_attributes }.encode(&mut Writer::new(&mut reply));
+        reply
+    }
 }
 
 impl LockIsFree4 {
@@ -138,6 +172,20 @@ impl Nfs4Client<RpcConnection> {
         let told = Recall4::parse(&message).map_err(not_understood)?;
         self.transport.send_message(&told.reply())?;
         Ok(told)
+    }
+
+    /// Waits for a callback by the connection that asks for attributes, and tells these, whatever is asked for.
+    ///
+    /// # Errors
+    /// As [`Nfs4Client::next_callback`].
+    pub fn next_question(
+        &mut self,
+        attributes: Fattr4<'_>,
+    ) -> Result<AttributesAsked4, ClientError> {
+        let message = self.transport.receive_call()?;
+        let asked = AttributesAsked4::parse(&message).map_err(not_understood)?;
+        self.transport.send_message(&asked.reply(attributes))?;
+        Ok(asked)
     }
 }
 

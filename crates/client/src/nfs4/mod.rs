@@ -21,7 +21,7 @@ mod settable;
 mod slots;
 
 pub use attributes::{AclEntry4, Attributes4, FsId4, LINUX_ATTRIBUTES};
-pub use callback::{LockIsFree4, Recall4};
+pub use callback::{AttributesAsked4, LockIsFree4, Recall4};
 pub use changing::{ACCESS_BOTH, ACCESS_READ, ANONYMOUS, OPEN_OWNER, Opening4, WANT_NO_DELEGATION};
 pub use client::{Nfs4Client, Opened4, ReadData4, patiently4};
 pub use compound::Compound;

@@ -22,7 +22,7 @@ pub const COMPOUND_OPERATIONS_MAX: usize = 80;
 pub const FILE_SYSTEMS_MAX: usize = 64;
 
 /// The totals of the server, by their names in its statistics, without `calls` and delegations by kind.
-static TOTALS: [(&str, &Metric); 45] = [
+static TOTALS: [(&str, &Metric); 47] = [
     ("batches", &metric::BATCHES),
     ("bytes_in", &metric::RECEIVED),
     ("bytes_out", &metric::SENT),
@@ -51,6 +51,8 @@ static TOTALS: [(&str, &Metric); 45] = [
     ("journaling_clients_awaited", &metric::JOURNALING_AWAITED),
     ("journaling_clients_recovering", &metric::JOURNALING_RECOVERING),
     ("journaling_clients_missed", &metric::JOURNALING_MISSED),
+    ("delegations_asked", &metric::ASKED),
+    ("delegations_unasked", &metric::UNASKED),
     ("delegations_recalled", &metric::RECALLED),
     ("delegations_returned", &metric::RETURNED),
     ("delegations_revoked", &metric::REVOKED),

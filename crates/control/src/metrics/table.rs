@@ -164,6 +164,8 @@ metrics! {
         "Clients with a journal that did not come in time after a crash: what they were promised is missing until they come.";
     GRACE Gauge "steadfast_grace": "1 during the grace period: new opens and locks wait.";
     GRANTED Counter "steadfast_delegations_granted" ["kind"]: "Delegations granted: read, write.";
+    ASKED Counter "steadfast_delegations_asked": "Questions to holders of delegations to write whether they have changed their files (CB_GETATTR).";
+    UNASKED Counter "steadfast_delegations_unasked": "Delegations recalled because their holders could not be asked: no connection or slot, or a look that cannot wait.";
     RECALLED Counter "steadfast_delegations_recalled": "Delegations recalled.";
     RETURNED Counter "steadfast_delegations_returned": "Delegations that clients returned.";
     REVOKED Counter "steadfast_delegations_revoked": "Delegations revoked: their clients did not return them in time.";

@@ -4,6 +4,7 @@ use steadfast_vfs::FsError;
 
 use super::Call;
 use crate::host::Room;
+use crate::verdict::SuspendedCall;
 use crate::waits::{InSession, Wait, WaitFor};
 
 /// A COMPOUND with more bytes of results does not wait: they are kept with it.
@@ -24,6 +25,8 @@ pub(crate) struct CallWait {
     pub(crate) results_bytes: usize,
     /// If the call is one of a session.
     pub(crate) session: Option<InSession>,
+    /// The question whose answer the operation has waited for.
+    pub(crate) question: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,22 +68,34 @@ impl CallWait {
 }
 
 impl Call<'_> {
+    /// What is left of the call, if it was suspended and nobody has taken that.
+    pub(crate) fn take_suspended(&mut self) -> Option<SuspendedCall> {
+        let suspended = self.host.take_suspended()?;
+        self.wait.question = suspended.question;
+        Some(suspended)
+    }
+
     /// The operation cannot be executed before something is out of its way, which another client or a
     /// name service has to take there. It has changed nothing, and must fail with the error that this
     /// gives: then it is executed again, from its beginning, at once and when [`crate::waits::Waits::wake`] says so.
     pub(crate) fn wait_for(&mut self, what: WaitFor) -> FsError {
+        self.wait_at_first(what, what.patience_ms().0)
+    }
+
+    /// The same of one that is judged again after so many ms, if not earlier.
+    pub(crate) fn wait_at_first(&mut self, what: WaitFor, first_ms: u64) -> FsError {
         match (self.wait.stage, &self.wait.registered) {
             (Stage::Registered, _) => {}
             (_, Some(registered)) if registered.what() == what => {
                 self.wait.stage = Stage::Waits;
                 self.lacks_room = Some(Room::Later);
             }
-            _ => self.register(what),
+            _ => self.register(what, first_ms),
         }
         FsError::TryLater
     }
 
-    fn register(&mut self, what: WaitFor) {
+    fn register(&mut self, what: WaitFor, first_ms: u64) {
         self.wait.registered = None;
         if self.wait.judgements == JUDGEMENTS_MAX {
             return;
@@ -97,8 +112,9 @@ impl Call<'_> {
             return;
         }
         // If the call has waited before, its place is free.
-        drop(self.host.take_suspended());
-        let Some(waker) = self.host.waker(what.patience_ms()) else { return };
+        drop(self.take_suspended());
+        let waker = self.host.waker(first_ms).or_else(|| self.host.waker(what.patience_ms().1));
+        let Some(waker) = waker else { return };
         let (address, session) = (self.peer.address.ip(), self.wait.session);
         self.wait.registered = self.shared.waits.register(what, address, session, waker);
         if self.wait.registered.is_some() {

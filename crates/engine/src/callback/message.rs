@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{CallbackSlot, CallbackTarget, FileKey, SessionId, StateId};
+use steadfast_state::{CallbackSlot, CallbackTarget, FileKey, HolderSays, SessionId, StateId};
 use steadfast_wire::nfs4::{
-    CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4, CallbackNotifyLock4Args,
-    CallbackOp4, CallbackRecall4Args, CallbackSec4, CallbackSequence4Args, CallbackSequence4Result,
-    CompoundReplyHead4, LockOwner4, NfsStat4, StateId4,
+    Attribute4, Bitmap4, CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4,
+    CallbackGetAttr4Args, CallbackGetAttr4Result, CallbackNotifyLock4Args, CallbackOp4,
+    CallbackRecall4Args, CallbackSec4, CallbackSequence4Args, CallbackSequence4Result,
+    CompoundReplyHead4, Fattr4, LockOwner4, NfsStat4, StateId4,
 };
 use steadfast_wire::rpc::{
     AUTH_SYS, AcceptStat, CallHeader, OpaqueAuth, RPC_VERSION, ReplyHeader, ReplyStatus,
@@ -18,12 +19,19 @@ const OPERATIONS: u32 = 2;
 
 /// What a callback asks for, behind `CB_SEQUENCE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// `CB_NOTIFY_LOCK`: a lock that is waited for may be asked for again.
     LockIsFree { handle: Arc<[u8]>, client: u64, owner: Arc<[u8]> },
     /// `CB_RECALL`: a delegation is to be returned.
     Recall { id: StateId, file: FileKey, handle: Arc<[u8]> },
+    /// `CB_GETATTR`: the holder of a delegation to write is asked how the file is, by the question of this number.
+    Attributes { id: StateId, file: FileKey, handle: Arc<[u8]>, question: u64 },
 }
+
+/// What a holder is asked for.
+const OF_HOLDER: Bitmap4 = Bitmap4::of(&[Attribute4::Change, Attribute4::Size]);
+/// No file is longer: local processes know sizes of 63 bits.
+const FILE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
 
 impl Asked {
     fn encode(&self, w: &mut Writer<'_>) {
@@ -37,6 +45,10 @@ impl Asked {
                 CallbackOp4::Recall.encode(w);
                 let stateid = StateId4 { seqid: id.seqid, other: id.other };
                 CallbackRecall4Args { stateid, truncate: false, fh: handle }.encode(w);
+            }
+            Self::Attributes { handle, .. } => {
+                CallbackOp4::GetAttr.encode(w);
+                CallbackGetAttr4Args { fh: handle, attr_request: OF_HOLDER }.encode(w);
             }
         }
     }
@@ -104,8 +116,9 @@ pub(super) fn call(
 /// What the reply to a callback says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// `CB_SEQUENCE` succeeded; and what became of the operation behind it.
-    Sequenced { target_highest_slot: u32, status: NfsStat4 },
+    /// `CB_SEQUENCE` succeeded; what became of the operation behind it; and what a holder says of its file,
+    /// if it was asked that and has answered nothing else.
+    Sequenced { target_highest_slot: u32, status: NfsStat4, says: Option<HolderSays> },
     /// It was executed before, and the client has not kept what it said.
     Repeated,
     /// `CB_SEQUENCE` failed with this.
@@ -157,11 +170,31 @@ pub(super) fn answer(
     }
     // The status of the last operation is that of all.
     let (target_highest_slot, status) = (told.target_highest_slotid, head.status);
-    Ok(Answer::Sequenced { target_highest_slot, status })
+    let says = holder_says(r).ok().flatten();
+    Ok(Answer::Sequenced { target_highest_slot, status, says })
+}
+
+/// Reads what is behind the result of `CB_SEQUENCE`. `None` if it is no answer to the question, or nonsense.
+///
+/// # Errors
+/// When it ends too soon.
+fn holder_says(r: &mut Reader<'_>) -> Result<Option<HolderSays>, XdrError> {
+    let operation = CallbackOp4::decode(r)?;
+    if operation != CallbackOp4::GetAttr || NfsStat4::decode(r)? != NfsStat4::Ok {
+        return Ok(None);
+    }
+    let Fattr4 { attrmask, attr_vals } = CallbackGetAttr4Result::decode(r)?.obj_attributes;
+    let mut values = Reader::new(attr_vals);
+    if attrmask != OF_HOLDER || !r.is_empty() {
+        return Ok(None);
+    }
+    let says = HolderSays { change: values.u64()?, size: values.u64()? };
+    Ok(Some(says).filter(|says| values.is_empty() && says.size <= FILE_BYTES_MAX))
 }
 
 #[cfg(test)]
 mod tests {
+    use steadfast_vfs::StorageHandle;
     use steadfast_wire::rpc::AuthSys;
 
     use super::*;
@@ -213,7 +246,9 @@ mod tests {
             \0\0\0\x0b\0\0\0\0sessionsessionid\0\0\0\x07\0\0\0\x02\0\0\0\x07\0\0\0\x01\
             \0\0\0\x0d\0\0\x27\x18";
         let status = NfsStat4::Delay;
-        assert_eq!(of(sequenced), Ok(Answer::Sequenced { target_highest_slot: 1, status }));
+        let target_highest_slot = 1;
+        let told = Answer::Sequenced { target_highest_slot, status, says: None };
+        assert_eq!(of(sequenced), Ok(told));
         let mut of_another = sequenced.to_vec();
         of_another[39] = 8;
         assert!(of(&of_another).is_err());
@@ -233,5 +268,65 @@ mod tests {
         let denied = b"\0\0\0\x05\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x05";
         assert_eq!(read(denied), Ok(Answer::Refused));
         assert!(read(&denied[..16]).is_err(), "without the reason it is no reply");
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_an_answer_of_a_holder() {
+        let asked = Asked::Attributes {
+            id: StateId { seqid: 1, other: [2; 12] },
+            file: FileKey { file_system: 1, object: StorageHandle::new(&[3]).expect("short") },
+            handle: b"file"[..].into(),
+            question: 1,
+        };
+        let mut question = Vec::new();
+        asked.encode(&mut Writer::new(&mut question));
+        assert_eq!(question, b"\0\0\0\x03\0\0\0\x04file\0\0\0\x01\0\0\0\x18");
+
+        let sequenced = b"\0\0\0\0\0\0\0\0\0\0\0\x02\
+            \0\0\0\x0b\0\0\0\0sessionsessionid\0\0\0\x07\0\0\0\x02\0\0\0\x07\0\0\0\x01";
+        let says = |rest: &[u8]| match read(&[ACCEPTED, sequenced, rest].concat()) {
+            Ok(Answer::Sequenced { says, .. }) => says,
+            other => panic!("{other:?}"),
+        };
+        let head = b"\0\0\0\x03\0\0\0\0";
+        let with = |rest: &[u8]| says(&[head, rest].concat());
+        let right = b"\0\0\0\x01\0\0\0\x18\0\0\0\x10\
+            \xff\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06";
+        let known = HolderSays { change: 0xff00_0000_0000_0005, size: 6 };
+        assert_eq!(with(right), Some(known));
+        // Linux sends all words that it knows, though nothing is in them.
+        for words in 2..6_u8 {
+            let mut longer = vec![0, 0, 0, words, 0, 0, 0, 0x18];
+            longer.resize(4 + 4 * usize::from(words), 0);
+            let with_values = |bitmap: &[u8]| with(&[bitmap, &right[8..]].concat());
+            assert_eq!(with_values(&longer), Some(known), "{words}");
+            *longer.last_mut().expect("words") = 1;
+            assert_eq!(with_values(&longer), None, "{words}");
+        }
+        // One word of it is another one, or something is missing or too much.
+        for at in (0..12).chain([20]) {
+            let mut wrong = right.to_vec();
+            wrong[at] |= 0x80;
+            assert_eq!(with(&wrong), None, "{at}");
+        }
+        for at in 0..right.len() {
+            assert_eq!(with(&right[..at]), None, "{at}");
+        }
+        assert_eq!(with(&[&right[..], &[0; 4]].concat()), None);
+        let less = b"\0\0\0\x01\0\0\0\x10\0\0\0\x08\0\0\0\0\0\0\0\x06";
+        let more = b"\0\0\0\x01\0\0\0\x1a\0\0\0\x14\
+            \0\0\0\x02\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06";
+        let longer = b"\0\0\0\x01\0\0\0\x18\0\0\0\x14\
+            \0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06\0\0\0\0";
+        for wrong in [&less[..], &more[..], &longer[..]] {
+            assert_eq!(with(wrong), None);
+        }
+        assert_eq!(says(b"\0\0\0\x03\0\0\x27\x11"), None, "an error");
+        assert_eq!(
+            says(&[b"\0\0\0\x04\0\0\0\0", &right[..]].concat()),
+            None,
+            "of another operation"
+        );
+        assert_eq!(says(b""), None);
     }
 }

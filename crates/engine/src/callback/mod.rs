@@ -9,6 +9,7 @@
 //! Nothing here waits for a client, or holds its lock while a message is sent.
 
 mod message;
+mod questions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use steadfast_wire::nfs4::NfsStat4;
 use steadfast_wire::rpc::ReplyHeader;
 use steadfast_xdr::{Decode, Reader};
 
-pub(crate) use self::message::credential;
-use self::message::{Answer, Asked};
+use self::message::Answer;
+pub(crate) use self::message::{Asked, credential};
 use crate::peer::Peer;
 use crate::{Engine, Shared};
 
@@ -70,7 +71,13 @@ impl Notice {
         match &self.asked {
             Asked::LockIsFree { .. } => now_ms.saturating_sub(self.since_ms) > USEFUL_MS,
             Asked::Recall { id, file, .. } => !state.is_recall_unanswered(file, id),
+            // If not, there is a recall instead.
+            Asked::Attributes { id, file, question, .. } => !state.is_asked((file, id), *question),
         }
+    }
+
+    fn is_question(&self) -> bool {
+        matches!(self.asked, Asked::Attributes { .. })
     }
 }
 
@@ -86,6 +93,20 @@ struct InFlight {
     is_passed_on: bool,
     /// How often it was sent.
     attempts: u32,
+}
+
+impl InFlight {
+    /// Whether it is to be sent once more, since its client has asked for that.
+    fn is_put_off(&self) -> bool {
+        self.sent.is_none() && !self.is_passed_on
+    }
+
+    /// How its slot ends if it is given up. Whether the client has it nobody will know, unless it was sent once, and put
+    /// off.
+    fn end(&self) -> CallbackEnd {
+        let is_certain = self.is_put_off() && self.attempts <= 1;
+        if is_certain { CallbackEnd::NotSequenced } else { CallbackEnd::Unknown }
+    }
 }
 
 #[derive(Default)]
@@ -184,6 +205,8 @@ impl Engine {
         let mut reader = Reader::new(record);
         if let Ok(header) = ReplyHeader::decode(&mut reader) {
             self.shared.take_answer(peer.connection(), now_ms, header, &mut reader);
+            // Who waits for it, or a recall.
+            self.shared.send_effects(now_ms);
         }
         true
     }
@@ -246,7 +269,7 @@ impl Shared {
             }
             // The client may not have taken the reply yet that grants it.
             (Asked::Recall { .. }, _) => self.keep_for(UNKNOWN_MS, notice, now_ms),
-            (Asked::LockIsFree { .. }, _) => {}
+            (Asked::LockIsFree { .. } | Asked::Attributes { .. }, _) => {}
         }
     }
 
@@ -255,8 +278,13 @@ impl Shared {
         if self.callbacks.count.load(Ordering::Relaxed) == 0 {
             return;
         }
+        self.give_up_questions(now_ms);
         let (ended, silent, unsent) = self.callbacks.change(|table| {
-            let is_over = |call: &InFlight| !call.session.has_back_channel();
+            let is_useless =
+                |notice: &Notice| notice.is_question() && notice.is_useless(&self.state, now_ms);
+            let is_over = |call: &InFlight| {
+                !call.session.has_back_channel() || call.is_put_off() && is_useless(&call.notice)
+            };
             let over = table.in_flight.iter().filter(|(_, call)| is_over(call));
             let over: Vec<u32> = over.map(|(xid, _)| *xid).collect();
             let ended: Vec<InFlight> =
@@ -275,8 +303,7 @@ impl Shared {
             (ended, silent, unsent)
         });
         for call in ended {
-            // Whether the client has it nobody will know.
-            call.session.end_callback(call.slot.slot, CallbackEnd::Unknown);
+            call.session.end_callback(call.slot.slot, call.end());
             self.keep_for_later(call.notice, now_ms);
         }
         for (_, connection, session) in &silent {
@@ -311,6 +338,7 @@ impl Shared {
     }
 
     fn keep_for(&self, delay_ms: u64, notice: Notice, now_ms: u64) {
+        self.is_lost(&notice, now_ms);
         if !notice.is_useless(&self.state, now_ms) {
             let due_ms = now_ms.saturating_add(delay_ms);
             self.callbacks.change(|table| table.waiting.keep(Notice { due_ms, ..notice }));
@@ -323,7 +351,11 @@ impl Shared {
         let begun = self.state.sessions_of(notice.client.id()).into_iter().find_map(|session| {
             session.back_connection()?;
             let target = session.callback_target()?;
-            let slot = session.begin_callback()?;
+            let slot = if notice.is_question() {
+                session.begin_question()?
+            } else {
+                session.begin_callback()?
+            };
             Some((session, target, slot))
         });
         let Some((session, target, slot)) = begun else { return Some(notice) };
@@ -334,6 +366,7 @@ impl Shared {
             message::call(xid, &target, *session.id(), slot, &notice.asked).into();
         if message.len() as u64 > u64::from(session.back().request_bytes_max) {
             session.end_callback(slot.slot, CallbackEnd::NotSequenced);
+            self.is_lost(&notice, now_ms);
             return None;
         }
         let (sent, is_passed_on, attempts) = (None, false, 0);
@@ -346,8 +379,8 @@ impl Shared {
     /// Sends a callback by the first connection that takes it. Without one it waits.
     fn transmit(&self, xid: u32, now_ms: u64) {
         loop {
-            let next = self.callbacks.change(|table| {
-                let call = table.in_flight.get_mut(&xid)?;
+            let (next, lost) = self.callbacks.change(|table| {
+                let Some(call) = table.in_flight.get_mut(&xid) else { return (None, None) };
                 let connection = call.session.back_connection();
                 call.sent = connection.map(|connection| (connection, now_ms));
                 call.attempts = call.attempts.saturating_add(u32::from(connection.is_some()));
@@ -356,16 +389,22 @@ impl Shared {
                     let asked = call.notice.asked.clone();
                     (connection, Arc::clone(&call.message), Arc::clone(&call.session), asked)
                 });
+                let mut lost = None;
                 if was_passed_on != next.is_none() {
                     let notice = call.notice.clone();
                     // Its other sessions have a try while there is no connection, and none afterwards.
                     table.waiting.forget(&notice);
-                    if next.is_none() {
+                    if next.is_none() && notice.is_question() {
+                        lost = Some(notice);
+                    } else if next.is_none() {
                         table.waiting.keep(notice);
                     }
                 }
-                next
+                (next, lost)
             });
+            if let Some(notice) = lost {
+                self.is_lost(&notice, now_ms);
+            }
             let Some((connection, message, session, asked)) = next else { return };
             if self.callbacks.send(connection, &message) {
                 self.is_sent(&asked, now_ms);
@@ -406,8 +445,17 @@ impl Shared {
         let Some(call) = call else { return };
         let (session, number) = (Arc::clone(&call.session), call.slot.slot);
         let not_sequenced = || session.end_callback(number, CallbackEnd::NotSequenced);
-        match message::answer(header, reader, *session.id(), call.slot) {
-            Ok(Answer::Sequenced { target_highest_slot, status }) => {
+        let answer = message::answer(header, reader, *session.id(), call.slot);
+        let says = match answer {
+            Ok(Answer::Sequenced { status: NfsStat4::Ok, says, .. }) => says,
+            _ => None,
+        };
+        // The holder has not looked at what was asked with these, and is asked that once more.
+        if !matches!(answer, Ok(Answer::NotSequenced(NfsStat4::Delay | NfsStat4::SeqMisordered))) {
+            self.holder_says(&call.notice.asked, says, now_ms);
+        }
+        match answer {
+            Ok(Answer::Sequenced { target_highest_slot, status, .. }) => {
                 session.end_callback(number, CallbackEnd::Sequenced { target_highest_slot });
                 self.is_executed(call.notice, status, now_ms);
             }
@@ -417,11 +465,14 @@ impl Shared {
                 self.is_executed(call.notice, NfsStat4::Ok, now_ms);
             }
             // The client may be executing it since it was sent first: its sequence id is used.
-            Ok(Answer::NotSequenced(NfsStat4::Delay)) if call.attempts > 1 => {
+            // A question does not wait for another slot.
+            Ok(Answer::NotSequenced(NfsStat4::Delay))
+                if call.attempts > 1 || call.notice.is_question() =>
+            {
+                let call = InFlight { sent: None, ..call };
                 if call.notice.is_useless(&self.state, now_ms) {
-                    session.end_callback(number, CallbackEnd::Unknown);
+                    session.end_callback(number, call.end());
                 } else {
-                    let call = InFlight { sent: None, ..call };
                     self.callbacks.change(|table| table.in_flight.insert(header.xid, call));
                 }
             }
@@ -477,6 +528,9 @@ impl Shared {
             return;
         };
         self.keep_state();
+        if notice.is_useless(&self.state, now_ms) {
+            return session.end_callback(slot.slot, CallbackEnd::NotSequenced);
+        }
         let slot = CallbackSlot { sequence, ..slot };
         let xid = self.callbacks.next_xid.fetch_add(1, Ordering::Relaxed);
         let message = message::call(xid, &target, *session.id(), slot, &notice.asked).into();

@@ -78,7 +78,7 @@ impl Procedure for Compound {
         };
         let connection = call.peer.connection();
         let mut progress = Progress { connection, ..Progress::default() };
-        let suspended = call.host.take_suspended().and_then(|suspended| suspended.kept);
+        let suspended = call.take_suspended().and_then(|suspended| suspended.kept);
         if let Some(Kept::Run(suspended)) = suspended {
             reply.bytes.extend_from_slice(&suspended.results);
             progress = suspended.progress;
@@ -242,6 +242,7 @@ impl<'a> Run<'_, 'a> {
                 return Ended::With(status as u32);
             }
             self.note_ended(row, false);
+            self.call.wait.question = None;
             self.progress.done += 1;
             self.progress.at = r.position() - first;
             self.progress.depends |= row.is_some_and(|row| !is_told_alike(row.number));

@@ -23,10 +23,7 @@ impl Procedure for Getattr {
     type Arguments<'a> = NfsFh2<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &NfsFh2<'_>, reply: &mut ReplyBuffer) -> Outcome {
-        let result = call.resolve(arguments.0).and_then(|target| {
-            call.begin_read(&target, None)?;
-            call.read(&target, |caller| target.storage.attributes(caller, &target.handle))
-        });
+        let result = call.resolve(arguments.0).and_then(|target| call.look(&target, None));
         encode::attrstat(&mut Writer::new(&mut reply.bytes), result);
         Outcome::Done
     }

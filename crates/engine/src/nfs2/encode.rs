@@ -1,5 +1,6 @@
 //! How NFSv2 results are written: the common parts.
 
+use steadfast_shares::Share;
 use steadfast_vfs::{Attr, DeviceNumber, Entry, FileKind, FsError, Time};
 use steadfast_wire::nfs2::NfsStat2;
 use steadfast_xdr::Writer;
@@ -7,7 +8,7 @@ use steadfast_xdr::Writer;
 use super::FILE_BYTES_MAX;
 use super::decode::kind_bits;
 use super::status::number;
-use crate::call::{Call, Target};
+use crate::call::Call;
 use crate::wire_handle::FIXED_HANDLE_BYTES;
 
 /// Encoded size of `fattr` in bytes.
@@ -95,12 +96,12 @@ pub(super) fn attrstat(w: &mut Writer<'_>, attr: Result<Attr, FsError>) {
 pub(super) fn diropres(
     w: &mut Writer<'_>,
     call: &Call<'_>,
-    dir: &Target<'_>,
+    share: &Share,
     found: Result<Entry, FsError>,
 ) {
     let found = found.and_then(|entry| {
         // What has no handle here may be used by a later version of the protocol only.
-        let handle = call.seal_fixed(dir.share, &entry.handle);
+        let handle = call.seal_fixed(share, &entry.handle);
         Ok((handle.map_err(|_| FsError::AccessDenied)?, entry.attr))
     });
     match found {

@@ -31,11 +31,16 @@ impl Procedure for Lookup {
     type Arguments<'a> = DirOpArgs2<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &DirOpArgs2<'_>, reply: &mut ReplyBuffer) -> Outcome {
+        let since = call.begin_telling();
         let found = look_up(call, arguments.dir.0, arguments.name, &mut None);
         let mut w = Writer::new(&mut reply.bytes);
+        let found = found.and_then(|(dir, entry)| {
+            let share = dir.share;
+            Ok((share, call.look_at_found(since, dir, entry)?))
+        });
         match found {
-            Ok((dir, entry)) => {
-                encode::diropres(&mut w, call, &dir, Ok(entry));
+            Ok((share, entry)) => {
+                encode::diropres(&mut w, call, share, Ok(entry));
                 Outcome::Done
             }
             Err(error) => call.fail(&mut w, error),
@@ -81,13 +86,13 @@ impl Procedure for Create {
                 && wanted != Wanted::File;
             if !is_there {
                 let mut w = Writer::new(&mut reply.bytes);
-                encode::diropres(&mut w, call, &dir, changed.result);
+                encode::diropres(&mut w, call, dir.share, changed.result);
             }
         });
         let outcome = call.barrier(encoded);
         if is_there {
             let found = existing(&dir, name, wanted);
-            encode::diropres(&mut Writer::new(&mut reply.bytes), call, &dir, found);
+            encode::diropres(&mut Writer::new(&mut reply.bytes), call, dir.share, found);
         }
         outcome
     }
@@ -138,7 +143,8 @@ impl Procedure for Mkdir {
             Err(error) => return call.fail(&mut w, error),
         };
         let durable = dir.storage.make_directory(&dir.caller(), &dir.handle, name, &set);
-        let encoded = durable.map(|changed| encode::diropres(&mut w, call, &dir, changed.result));
+        let encoded =
+            durable.map(|changed| encode::diropres(&mut w, call, dir.share, changed.result));
         call.barrier(encoded)
     }
 }

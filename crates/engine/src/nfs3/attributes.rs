@@ -1,7 +1,7 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 §3.3.1, §3.3.2, §3.3.4).
 
 use steadfast_state::ShareAccess;
-use steadfast_vfs::AccessMask;
+use steadfast_vfs::{AccessMask, Caller};
 use steadfast_wire::nfs3::{Access3Args, Getattr3Args, Setattr3Args};
 use steadfast_xdr::Writer;
 
@@ -20,10 +20,7 @@ impl Procedure for Getattr {
 
     fn run(call: &mut Call<'_>, arguments: &Getattr3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let mut w = Writer::new(&mut reply.bytes);
-        let result = call.resolve(arguments.object.0).and_then(|target| {
-            call.begin_read(&target, None)?;
-            call.read(&target, |caller| target.storage.attributes(caller, &target.handle))
-        });
+        let result = call.resolve(arguments.object.0).and_then(|target| call.look(&target, None));
         match result {
             Ok(attr) => {
                 encode::ok(&mut w);
@@ -79,16 +76,20 @@ impl Procedure for Access {
     fn run(call: &mut Call<'_>, arguments: &Access3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let mut wanted = AccessMask::from_bits_truncate(arguments.access) - AccessMask::XATTRS;
         let mut w = Writer::new(&mut reply.bytes);
+        let since = call.begin_telling();
         let result = call.resolve(arguments.object.0).and_then(|target| {
             if target.rights.is_read_only {
                 wanted -= AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
             }
-            call.read(&target, |caller| target.storage.access(caller, &target.handle, wanted))
+            let access =
+                |caller: &Caller<'_>| target.storage.access(caller, &target.handle, wanted);
+            call.read(&target, access).map(|(granted, attr)| (target, granted, attr))
         });
         match result {
-            Ok((granted, attr)) => {
+            Ok((target, granted, attr)) => {
                 encode::ok(&mut w);
-                encode::post_op_attr(&mut w, Some(&attr));
+                let told = call.told(since, target.storage, &target.handle, &attr);
+                encode::post_op_attr(&mut w, told);
                 w.u32(granted.bits());
             }
             Err(error) => return call.fail(&mut w, error),

@@ -1,7 +1,7 @@
 //! READ, WRITE, COMMIT, READLINK (RFC 1813 §3.3.5 to §3.3.7, §3.3.21).
 
 use steadfast_state::ShareAccess;
-use steadfast_vfs::{Caller, FsError, ReadPlace, WriteHow};
+use steadfast_vfs::{Caller, FsError, ReadPlace, Wcc, WriteHow};
 use steadfast_wire::nfs3::{Commit3Args, Read3Args, Readlink3Args, StableHow, Write3Args};
 use steadfast_xdr::Writer;
 
@@ -170,6 +170,7 @@ impl Procedure for Commit {
                 return call.fail(&mut w, error);
             }
         };
+        let since = call.begin_telling();
         let durable = target.storage.commit(
             &target.caller(),
             &target.handle,
@@ -179,8 +180,13 @@ impl Procedure for Commit {
         // Not before: what the storage finds out on its way, that data was lost, has to be told.
         let verifier = call.shared.verifier.now();
         let mut is_ok = false;
-        let encoded = durable.map(|changed| {
+        let encoded = durable.map(|mut changed| {
             is_ok = changed.result.is_ok();
+            let hides = |attr| call.told(since, target.storage, &target.handle, attr).is_none();
+            // It conflicts with nobody's delegation.
+            if changed.wcc.after.as_ref().is_some_and(hides) {
+                changed.wcc = Wcc::default();
+            }
             encode::changed(&mut w, &changed);
             if is_ok {
                 w.u64(verifier);

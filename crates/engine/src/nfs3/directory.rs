@@ -3,6 +3,7 @@
 //! Cookies are the file system's own positions and stay good while names come and go, so the
 //! cookie verifier is always zero and never refused.
 
+use steadfast_state::Telling;
 use steadfast_vfs::{DirEntry, FsError};
 use steadfast_wire::nfs3::{Readdir3Args, Readdirplus3Args};
 use steadfast_xdr::Writer;
@@ -79,6 +80,7 @@ fn list(
         let mut room = all_bytes.saturating_sub(LIST_BYTES);
         let mut names_room = budget.names_bytes;
         let mut told = 0_usize;
+        let since = call.begin_telling();
         let page = target.storage.read_directory(
             &target.caller(),
             &target.handle,
@@ -92,7 +94,7 @@ fn list(
                 room -= size;
                 names_room = names_room.saturating_sub(names_size);
                 told += 1;
-                tell(&mut Writer::new(reply), call, &target, entry, is_plus);
+                tell(&mut Writer::new(reply), call, &target, entry, is_plus.then_some(since));
                 true
             },
         )?;
@@ -138,17 +140,19 @@ fn tell<'a>(
     call: &Call<'a>,
     dir: &Target<'a>,
     entry: &DirEntry<'_>,
-    is_plus: bool,
+    plus: Option<Telling>,
 ) {
     w.bool(true);
     w.u64(entry.fileid);
     w.opaque(entry.name);
     w.u64(entry.cookie);
-    if is_plus {
+    if let Some(since) = plus {
         // Of what the caller may not use on another mount, no more than the name.
         let entry = entry.entry.as_ref();
         let entry = entry.filter(|entry| call.require_access(dir, &entry.handle).is_ok());
-        encode::post_op_attr(w, entry.map(|entry| &entry.attr));
+        let told =
+            entry.and_then(|entry| call.told(since, dir.storage, &entry.handle, &entry.attr));
+        encode::post_op_attr(w, told);
         w.bool(entry.is_some());
         if let Some(entry) = entry {
             w.opaque(call.seal(dir.share, &entry.handle).as_bytes());

@@ -1,5 +1,6 @@
 //! How NFSv3 results are written: the common parts.
 
+use steadfast_state::Telling;
 use steadfast_vfs::{Attr, Changed, DeviceNumber, Entry, FileKind, PreAttr, Time, Wcc};
 use steadfast_wire::nfs3::NfsStat3;
 use steadfast_xdr::Writer;
@@ -77,11 +78,12 @@ pub(crate) fn changed(w: &mut Writer<'_>, changed: &Changed<()>) {
     wcc_data(w, &changed.wcc);
 }
 
-/// The result of CREATE, MKDIR, SYMLINK and MKNOD.
+/// The result of CREATE, MKDIR, SYMLINK and MKNOD, of which something was read since then.
 pub(crate) fn created(
     w: &mut Writer<'_>,
     call: &Call<'_>,
     dir: &Target<'_>,
+    since: Telling,
     changed: &Changed<Entry>,
 ) {
     match &changed.result {
@@ -89,7 +91,8 @@ pub(crate) fn created(
             ok(w);
             w.bool(true);
             w.opaque(call.seal(dir.share, &entry.handle).as_bytes());
-            post_op_attr(w, Some(&entry.attr));
+            // It may have been there.
+            post_op_attr(w, call.told(since, dir.storage, &entry.handle, &entry.attr));
         }
         Err(error) => w.u32(status(*error) as u32),
     }

@@ -30,13 +30,16 @@ impl Procedure for Fsstat {
 
     fn run(call: &mut Call<'_>, arguments: &Fsstat3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let mut w = Writer::new(&mut reply.bytes);
+        let since = call.begin_telling();
         let result = call.resolve(arguments.fsroot.0).and_then(|target| {
-            call.read(&target, |caller| target.storage.statistics(caller, &target.handle))
+            let (statistics, attr) =
+                call.read(&target, |caller| target.storage.statistics(caller, &target.handle))?;
+            Ok((statistics, call.told(since, target.storage, &target.handle, &attr).copied()))
         });
         match result {
             Ok((statistics, attr)) => {
                 encode::ok(&mut w);
-                encode::post_op_attr(&mut w, Some(&attr));
+                encode::post_op_attr(&mut w, attr.as_ref());
                 w.u64(statistics.total_bytes);
                 w.u64(statistics.free_bytes);
                 w.u64(statistics.available_bytes);
@@ -60,16 +63,18 @@ impl Procedure for Fsinfo {
 
     fn run(call: &mut Call<'_>, arguments: &Fsinfo3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let mut w = Writer::new(&mut reply.bytes);
+        let since = call.begin_telling();
         let result = call.resolve(arguments.fsroot.0).and_then(|target| {
             let attr =
                 call.read(&target, |caller| target.storage.attributes(caller, &target.handle))?;
-            Ok((target.storage.info(&target.handle)?, attr))
+            let told = call.told(since, target.storage, &target.handle, &attr).copied();
+            Ok((target.storage.info(&target.handle)?, told))
         });
         match result {
             Ok((info, attr)) => {
                 let transfer_bytes_max = call.transfer_bytes_max();
                 encode::ok(&mut w);
-                encode::post_op_attr(&mut w, Some(&attr));
+                encode::post_op_attr(&mut w, attr.as_ref());
                 for _read_then_write in 0..2 {
                     w.u32(transfer_bytes_max);
                     w.u32(transfer_bytes_max);
@@ -106,10 +111,11 @@ impl Procedure for Pathconf {
     fn run(call: &mut Call<'_>, arguments: &Pathconf3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
         let mut w = Writer::new(&mut reply.bytes);
         let mut attr: Option<Attr> = None;
+        let since = call.begin_telling();
         let result = call.resolve(arguments.object.0).and_then(|target| {
-            attr = Some(
-                call.read(&target, |caller| target.storage.attributes(caller, &target.handle))?,
-            );
+            let read =
+                call.read(&target, |caller| target.storage.attributes(caller, &target.handle))?;
+            attr = call.told(since, target.storage, &target.handle, &read).copied();
             target.storage.path_limits(&target.handle)
         });
         match result {

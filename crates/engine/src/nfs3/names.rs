@@ -27,15 +27,18 @@ impl Procedure for Lookup {
         let what = &arguments.what;
         let mut w = Writer::new(&mut reply.bytes);
         let mut dir_attr = None;
+        let since = call.begin_telling();
         match look_up(call, what.dir.0, what.name, &mut dir_attr) {
             Ok((dir, entry)) => {
                 encode::ok(&mut w);
                 w.opaque(call.seal(dir.share, &entry.handle).as_bytes());
-                encode::post_op_attr(&mut w, Some(&entry.attr));
+                let told = call.told(since, dir.storage, &entry.handle, &entry.attr);
+                encode::post_op_attr(&mut w, told);
             }
             Err(error) => w.u32(status(error) as u32),
         }
-        encode::post_op_attr(&mut w, dir_attr.as_ref());
+        let dir_attr = dir_attr.as_ref().and_then(|attr| call.told_of_directory(attr));
+        encode::post_op_attr(&mut w, dir_attr);
         Outcome::Done
     }
 }
@@ -132,9 +135,10 @@ impl Procedure for Create {
             Ok(resolved) => resolved,
             Err(error) => return call.fail(&mut w, error),
         };
+        let since = call.begin_telling();
         let durable = dir.storage.create(&dir.caller(), &dir.handle, name, &how);
         let encoded = durable.map(|changed| {
-            encode::created(&mut w, call, &dir, &changed);
+            encode::created(&mut w, call, &dir, since, &changed);
         });
         call.barrier(encoded)
     }
@@ -156,9 +160,10 @@ impl Procedure for Mkdir {
             Ok(resolved) => resolved,
             Err(error) => return call.fail(&mut w, error),
         };
+        let since = call.begin_telling();
         let durable = dir.storage.make_directory(&dir.caller(), &dir.handle, name, &set);
         let encoded = durable.map(|changed| {
-            encode::created(&mut w, call, &dir, &changed);
+            encode::created(&mut w, call, &dir, since, &changed);
         });
         call.barrier(encoded)
     }
@@ -183,9 +188,10 @@ impl Procedure for Symlink {
             Ok(place) => place,
             Err(error) => return call.fail(&mut w, error),
         };
+        let since = call.begin_telling();
         let durable = dir.storage.make_symlink(&dir.caller(), &dir.handle, name, text, &set);
         let encoded = durable.map(|changed| {
-            encode::created(&mut w, call, &dir, &changed);
+            encode::created(&mut w, call, &dir, since, &changed);
         });
         call.barrier(encoded)
     }
@@ -207,9 +213,10 @@ impl Procedure for Mknod {
             Ok(kind_and_attributes) => kind_and_attributes,
             Err(error) => return call.fail(&mut w, error),
         };
+        let since = call.begin_telling();
         let durable = dir.storage.make_node(&dir.caller(), &dir.handle, name, kind, &set);
         let encoded = durable.map(|changed| {
-            encode::created(&mut w, call, &dir, &changed);
+            encode::created(&mut w, call, &dir, since, &changed);
         });
         call.barrier(encoded)
     }

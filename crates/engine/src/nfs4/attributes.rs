@@ -7,7 +7,6 @@ use steadfast_wire::nfs4::{
 use steadfast_xdr::Writer;
 
 use super::acl;
-use super::changing;
 use super::fattr::{self, FsId, Known, OfFileSystem};
 use super::handles::sealed;
 use super::idmap::Naming;
@@ -158,12 +157,15 @@ fn encode(
         };
         return Ok(fattr::encode(w, wanted, &known));
     }
-    if fattr::may_be_behind(wanted) {
-        // What its holder has changed is not known here.
-        changing::begin_read(run)?;
-    }
+    // What somebody else may have changed unseen is told only if he has not.
+    let is_look = fattr::may_be_behind(wanted);
+    let by = if is_look { run.holder() } else { None };
     let (call, target) = run.stored(NfsStat4::ServerFault)?;
-    let attr = call.read(target, |caller| target.storage.attributes(caller, &target.handle));
+    let attr = if is_look {
+        call.look(target, by.as_ref())
+    } else {
+        call.read(target, |caller| target.storage.attributes(caller, &target.handle))
+    };
     let attr = attr.or_status()?;
     let mut naming = Naming::new(call.shared);
     let owners = naming.owners(wanted, &attr);

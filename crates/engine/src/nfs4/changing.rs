@@ -8,6 +8,7 @@ use steadfast_xdr::Writer;
 use super::fattr;
 use super::status::OrStatus;
 use crate::call::{Call, Target};
+use crate::change_attribute::change_of;
 use crate::compound::Run;
 
 /// The current object, which is to be changed: the call may wait for its storage from here on.
@@ -54,16 +55,6 @@ pub(super) fn begin_of_name<'a>(
     call.begin_change_of_name(dir, name, by.as_ref()).or_status()
 }
 
-/// The current object, or its attributes, are about to be read.
-///
-/// # Errors
-/// As [`begin`], while somebody else has a delegation to write.
-pub(super) fn begin_read(run: &mut Run<'_, '_>) -> Result<(), NfsStat4> {
-    let by = run.holder();
-    let (call, target) = run.stored(NfsStat4::IsDir)?;
-    call.begin_read(target, by.as_ref()).or_status()
-}
-
 /// How a directory is that an operation has changed before the process was killed: how it was is not known.
 pub(super) fn as_it_is(dir: &Target<'_>) -> Wcc {
     Wcc { before: None, after: dir.storage.attributes(&dir.caller(), &dir.handle).ok() }
@@ -76,7 +67,7 @@ pub(super) fn is_of_one_share(one: &Target<'_>, other: &Target<'_>) -> bool {
 
 /// The change attribute before a change.
 fn change_before(before: &PreAttr) -> u64 {
-    fattr::change_of(before.ctime.seconds, before.ctime.nanoseconds)
+    change_of(before.ctime)
 }
 
 /// Appends how a directory changed (`change_info4`).

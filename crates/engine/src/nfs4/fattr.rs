@@ -8,6 +8,7 @@ use steadfast_xdr::{Encode, Writer};
 
 use super::fattr_decode::settable_by_exclusive;
 use super::{LEASE_S, acl};
+use crate::change_attribute::change_of;
 use crate::compound::Versions;
 use crate::wire_handle::SealedHandle;
 
@@ -187,15 +188,9 @@ pub(super) struct OfFileSystem {
     pub(super) minor: u32,
 }
 
-/// The change attribute (RFC 8881 §5.8.1.4) of an object of a share: another number whenever the
-/// ctime is another.
+/// The change attribute of an object of a share.
 pub(super) fn change(attr: &Attr) -> u64 {
-    change_of(attr.ctime.seconds, attr.ctime.nanoseconds)
-}
-
-/// The same of a ctime.
-pub(super) fn change_of(seconds: i64, nanoseconds: u32) -> u64 {
-    seconds.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(u64::from(nanoseconds))
+    change_of(attr.ctime)
 }
 
 /// Appends the attributes that are wanted and supported, and says which.

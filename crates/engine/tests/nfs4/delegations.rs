@@ -11,7 +11,7 @@ use steadfast_wire::nfs4::{
     CallbackSequence4Args, CallbackSequence4Result, Close4Args, CreateSession4Args,
     DelegReturn4Args, Fattr4, FreeStateId4Args, GetAttr4Args, Link4Args, NfsStat4, Op4, Open4Args,
     Open4Result, OpenClaim4, OpenDelegation4, OpenHow4, Read4Args, ReclaimComplete4Args,
-    Remove4Args, Rename4Args, StateId4, TestStateId4Args,
+    Remove4Args, Rename4Args, SpaceLimit4, StateId4, TestStateId4Args,
 };
 use steadfast_wire::rpc::CallHeader;
 use steadfast_xdr::{Decode, Encode, Reader};
@@ -56,7 +56,7 @@ impl StateKeeper for Kept {
 
 pub(crate) struct Bench {
     pub(crate) server: Server,
-    wires: Arc<Wires>,
+    pub(crate) wires: Arc<Wires>,
     kept: Arc<Kept>,
     pub(crate) exports: Vec<Export>,
     pub(crate) model: Arc<ModelFs>,
@@ -70,7 +70,7 @@ pub(crate) struct Bench {
 pub(crate) struct Recall {
     connection: u64,
     xid: u32,
-    sequence: CallbackSequence4Args,
+    pub(crate) sequence: CallbackSequence4Args,
     pub(crate) stateid: StateId4,
     handle: Vec<u8>,
 }
@@ -185,7 +185,7 @@ impl Bench {
         recalls[0].clone()
     }
 
-    fn answers(&self, from: &Sender, reply: &[u8]) {
+    pub(crate) fn answers(&self, from: &Sender, reply: &[u8]) {
         let mut buffer = ReplyBuffer::default();
         let now_ms = self.server.now_ms.get();
         let verdict =
@@ -230,6 +230,8 @@ pub(crate) fn open(
             }
             OpenDelegation4::Write { stateid, recall, space_limit, permissions } => {
                 assert!(permissions.who.is_empty());
+                // What is closed is flushed.
+                assert_eq!(space_limit, SpaceLimit4::Size(0));
                 let permissions = steadfast_wire::nfs4::Ace4 { who: b"", ..permissions };
                 OpenDelegation4::Write { stateid, recall, space_limit, permissions }
             }
@@ -435,9 +437,9 @@ fn who_writes_unseen_is_asked_before_others_read() {
     assert_eq!(by_stateid(&one, &bench.file, delegation), [0; 3]);
     bench.tick(SECOND);
     assert_eq!(bench.recalls(), []);
+    assert_eq!(nfs3(&bench.server, 6, &bench.file, b"", &[0, 0, 1]), JUKEBOX);
     assert_eq!(ask(&two, &size), DELAY);
     assert_eq!(nfs3(&bench.server, 1, &bench.file, b"", &[]), JUKEBOX);
-    assert_eq!(nfs3(&bench.server, 6, &bench.file, b"", &[0, 0, 1]), JUKEBOX);
     assert_eq!(bench.recalled().stateid, delegation);
     assert_eq!(returns(&one, &bench.file, delegation), 0);
     assert_eq!((ask(&two, &size), nfs3(&bench.server, 1, &bench.file, b"", &[])), (0, 0));

@@ -149,7 +149,7 @@ impl Server {
     ) -> Self {
         let config = EngineConfig {
             instance,
-            nfs2: false,
+            nfs2: true,
             delegations,
             local_guard,
             idmapping,

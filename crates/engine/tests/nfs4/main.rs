@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod acls;
+mod beside;
 mod callbacks;
 mod clients;
 mod compounds;
@@ -12,6 +13,7 @@ mod delegations;
 mod extents;
 mod gate;
 mod harness;
+mod holders;
 mod idmap;
 mod listings;
 mod local_guards;

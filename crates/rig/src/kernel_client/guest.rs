@@ -171,8 +171,12 @@ impl Boot<'_> {
                 None => "ok".to_owned(),
             }),
             ["steadfast", arguments @ ..] => Ok(match server.manage(self.namespace, arguments) {
-                Ok(()) => "ok".to_owned(),
+                Ok(_) => "ok".to_owned(),
                 // One line, as answers are.
+                Err(error) => format!("failed {error:#}").replace('\n', " | "),
+            }),
+            ["statistic", name] => Ok(match server.statistic(self.namespace, name) {
+                Ok(value) => format!("ok {value}"),
                 Err(error) => format!("failed {error:#}").replace('\n', " | "),
             }),
             ["serve-with", arguments @ ..] => {

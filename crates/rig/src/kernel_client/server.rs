@@ -175,10 +175,10 @@ impl Server {
         all.spawn().context("cannot start the server")
     }
 
-    /// Runs `steadfast` with these arguments, for the running server.
-    pub(crate) fn manage(&self, namespace: &Namespace, arguments: &[&str]) -> Result<()> {
+    /// Runs `steadfast` with these arguments, for the running server, and returns what it prints.
+    pub(crate) fn manage(&self, namespace: &Namespace, arguments: &[&str]) -> Result<String> {
         if self.kind != Kind::Steadfast {
-            bail!("only steadfast's shares are changed while they are served");
+            bail!("only steadfast is managed while it runs");
         }
         let mut command = namespace.command(&self.binary.to_string_lossy());
         command.args(arguments).arg("--state-directory").arg(self.directory.join("state"));
@@ -186,7 +186,16 @@ impl Server {
         if !output.status.success() {
             bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
         }
-        Ok(())
+        String::from_utf8(output.stdout).context("steadfast prints no text")
+    }
+
+    /// A total by its name, as the running server counts it now.
+    pub(crate) fn statistic(&self, namespace: &Namespace, name: &str) -> Result<u64> {
+        let text = self.manage(namespace, &["statistics", "--json"])?;
+        let document: serde_json::Value = serde_json::from_str(&text)?;
+        let value =
+            document.pointer(&format!("/server/{name}")).and_then(serde_json::Value::as_u64);
+        value.with_context(|| format!("the server counts no {name}"))
     }
 
     /// Ends the server, starts it again with further arguments, and returns the mount lines that it

@@ -186,6 +186,8 @@ impl Executor {
         self.context.counters.told_later.add(1);
         let bytes = &mut self.reply.bytes;
         let before = bytes.len();
+        let is_closed = asked.batch.connection().is_some_and(|connection| connection.is_closed());
+        let call = if is_closed { call.of_nobody() } else { call };
         self.context.shared.service.refuse(call, bytes);
         // Who sends datagrams sends them again, and MOUNT has no word for later; nor
         // has NFSv2, which gets nothing.

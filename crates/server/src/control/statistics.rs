@@ -43,6 +43,8 @@ pub(super) fn statistics(
         ("journaling_clients_missed", journaling.missed as u64),
         ("delegations_granted_read", engine.delegations.granted_read),
         ("delegations_granted_write", engine.delegations.granted_write),
+        ("delegations_asked", engine.delegations.asked),
+        ("delegations_unasked", engine.delegations.unasked),
         ("delegations_recalled", engine.delegations.recalled),
         ("delegations_returned", engine.delegations.returned),
         ("delegations_revoked", engine.delegations.revoked),

@@ -197,13 +197,27 @@ impl Session {
     /// made; nor can they before the client has sent a request, since the reply to its
     /// `CREATE_SESSION` may be under way. To be given back by [`Session::end_callback`].
     pub fn begin_callback(&self) -> Option<CallbackSlot> {
+        self.begin_with_free(1)
+    }
+
+    /// [`Session::begin_callback`] of one that can be done without: if there are several slots, it leaves one free.
+    pub fn begin_question(&self) -> Option<CallbackSlot> {
+        self.begin_with_free(2)
+    }
+
+    fn begin_with_free(&self, free_min: usize) -> Option<CallbackSlot> {
         let mut inner = self.back_channel.inner.lock();
         let is_faulty = self.back_channel.status.load(Ordering::Relaxed) != 0;
         if self.is_ended() || is_faulty || !self.was_used() || inner.target.is_none() {
             return None;
         }
         let wanted = usize::try_from(inner.wanted).unwrap_or(usize::MAX);
-        let place = inner.slots.iter().take(wanted).position(|slot| !slot.is_busy)?;
+        let usable = || inner.slots.iter().take(wanted);
+        let free = usable().filter(|slot| !slot.is_busy).count();
+        if free < free_min && usable().count() >= free_min {
+            return None;
+        }
+        let place = usable().position(|slot| !slot.is_busy)?;
         let slot = inner.slots.get_mut(place)?;
         slot.is_busy = true;
         slot.sequence = slot.sequence.wrapping_add(1);

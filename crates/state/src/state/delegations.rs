@@ -15,7 +15,9 @@
 //!
 //! Locks: one client's opens, then one shard of the delegations, then one shard of the files.
 
+mod counts;
 mod guarded;
+mod looks;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,6 +33,7 @@ use crate::ids::DelegationNumber;
 use crate::image::Event;
 use crate::settings::Delegations as Given;
 use crate::share::Share;
+use crate::written_unseen::WrittenUnseen;
 use crate::{Client, Effect, FileKey, Granted, ShareAccess, ShareDeny, State, StateError, StateId};
 
 const SHARDS: usize = 64;
@@ -81,30 +84,6 @@ pub enum NotDelegated {
     NotGiven,
 }
 
-/// How many delegations were granted, recalled, returned and revoked since the server was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DelegationCounts {
-    /// Granted to read.
-    pub granted_read: u64,
-    /// Granted to write.
-    pub granted_write: u64,
-    /// Recalls that were begun.
-    pub recalled: u64,
-    /// Returned, asked or unasked.
-    pub returned: u64,
-    /// Revoked.
-    pub revoked: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    granted_read: AtomicU64,
-    granted_write: AtomicU64,
-    recalled: AtomicU64,
-    returned: AtomicU64,
-    revoked: AtomicU64,
-}
-
 /// A recall that is under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recall {
@@ -127,6 +106,8 @@ struct Held {
     handle: Arc<[u8]>,
     granted_ms: u64,
     recall: Option<Recall>,
+    /// Of one to write.
+    unseen: Option<Box<WrittenUnseen>>,
 }
 
 impl Held {
@@ -177,6 +158,10 @@ impl Shard {
     }
 }
 
+use self::counts::Counters;
+pub use self::counts::DelegationCounts;
+pub use self::looks::{HolderAnswered, Look, Telling};
+
 /// Who is about to do something with a file.
 #[derive(Clone, Copy)]
 pub(crate) struct Toucher<'a> {
@@ -220,6 +205,10 @@ pub(crate) struct DelegationTable {
     /// Those that are recalled, and some that were.
     recalls: Mutex<Vec<(FileKey, DelegationNumber)>>,
     counters: Counters,
+    /// How many are gone that were there.
+    released: AtomicU64,
+    /// The number of the next question to a holder.
+    questions: AtomicU64,
 }
 
 impl DelegationTable {
@@ -233,6 +222,8 @@ impl DelegationTable {
             total: AtomicU64::new(0),
             recalls: Mutex::default(),
             counters: Counters::default(),
+            released: AtomicU64::new(0),
+            questions: AtomicU64::new(1),
         }
     }
 
@@ -303,7 +294,7 @@ impl State {
         let before = cell.fetch_add(1, Ordering::SeqCst);
         let change = Change(Some(cell));
         if before >= MARK {
-            self.touch(now_ms, by, file, |_| true)?;
+            self.touch(now_ms, by, file, true)?;
         }
         Ok(change)
     }
@@ -329,7 +320,7 @@ impl State {
         if is_free {
             return Ok(());
         }
-        self.touch(now_ms, by, file, |kind| kind == DelegationKind::Write)
+        self.touch(now_ms, by, file, false)
     }
 
     fn touch(
@@ -337,7 +328,7 @@ impl State {
         now_ms: u64,
         by: Option<&Arc<Client>>,
         file: &FileKey,
-        conflicts: impl Fn(DelegationKind) -> bool,
+        is_change: bool,
     ) -> Result<(), StateError> {
         self.advance(now_ms);
         let asking = by.unwrap_or(&self.nobody);
@@ -345,7 +336,12 @@ impl State {
             let now_ms = asking.now_ms();
             let toucher = Toucher { client: by, now_ms, lease_ms: self.settings.lease_ms };
             let Some(mut shard) = self.delegations.shard(file) else { return Ok(()) };
-            self.recall_conflicting(&mut shard, toucher, file, &conflicts)
+            let conflicts = |kind| is_change || kind == DelegationKind::Write;
+            self.recall_conflicting(&mut shard, toucher, file, &conflicts)?;
+            // What is left is the client's own.
+            let own = shard.files.get_mut(file).into_iter().flatten().filter(|_| is_change);
+            own.filter_map(|held| held.unseen.as_mut()).for_each(|unseen| unseen.is_written());
+            Ok(())
         })
     }
 
@@ -412,6 +408,7 @@ impl State {
         held.recall = Some(Recall { since_ms, tried_ms, ..Recall::default() });
         let (client, number) = (held.client.id(), held.number);
         self.journal.note(&Event::DelegationRecalled { client, number });
+        self.give_up_questions(held, file);
         self.delegations.recalls.lock().push((*file, number));
         self.delegations.counters.recalled.fetch_add(1, Ordering::Relaxed);
         self.files.effects.push(held.effect(self.settings.instance, file));
@@ -507,7 +504,8 @@ impl State {
     ) {
         let (client, handle) = (Arc::clone(client), Arc::clone(&record.handle));
         let kind = record.kind;
-        let held = Held { number, client, kind, handle, granted_ms, recall };
+        let unseen = (kind == DelegationKind::Write).then(Box::default);
+        let held = Held { number, client, kind, handle, granted_ms, recall, unseen };
         shard.files.entry(record.file).or_default().push(held);
         self.delegations.total.fetch_add(1, Ordering::Relaxed);
     }
@@ -630,7 +628,8 @@ impl State {
         let Some(mut shard) = self.delegations.shard(file) else { return };
         let Some(all) = shard.files.get_mut(file) else { return };
         let Some(place) = all.iter().position(|held| held.number == number) else { return };
-        let held = all.swap_remove(place);
+        let mut held = all.swap_remove(place);
+        self.give_up_questions(&mut held, file);
         let is_waited_for = held.recall.is_some();
         let is_free = is_waited_for && all.iter().all(|held| held.recall.is_none());
         if all.is_empty() {
@@ -639,7 +638,9 @@ impl State {
                 self.files.effects.push(Effect::Undelegated { file: *file });
             }
         }
-        self.delegations.total.fetch_sub(1, Ordering::Relaxed);
+        // Before it is no longer counted: who finds none finds that one is gone.
+        self.delegations.released.fetch_add(1, Ordering::Release);
+        self.delegations.total.fetch_sub(1, Ordering::Release);
         self.delegations.unmark(file);
         if is_free {
             self.files.effects.push(Effect::Returned { file: *file });
@@ -749,23 +750,5 @@ impl State {
         let shard = self.delegations.shard(file);
         let held = shard.as_ref().and_then(|shard| shard.find(file, number));
         held.is_some_and(|held| held.recall.is_some())
-    }
-
-    /// What was granted, recalled, returned and revoked.
-    pub fn delegation_counts(&self) -> DelegationCounts {
-        let counters = &self.delegations.counters;
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DelegationCounts {
-            granted_read: of(&counters.granted_read),
-            granted_write: of(&counters.granted_write),
-            recalled: of(&counters.recalled),
-            returned: of(&counters.returned),
-            revoked: of(&counters.revoked),
-        }
-    }
-
-    /// Delegations that clients have now.
-    pub fn delegations(&self) -> u64 {
-        self.delegations.total.load(Ordering::Relaxed)
     }
 }

@@ -34,7 +34,9 @@ use crate::{
     Session, SessionId, Settings, StateError,
 };
 
-pub use self::delegations::{Change, Delegate, DelegationCounts, NotDelegated};
+pub use self::delegations::{
+    Change, Delegate, DelegationCounts, HolderAnswered, Look, NotDelegated, Telling,
+};
 pub use self::granted::{Granted, Repeats};
 pub use self::holdings::{Held, Holding};
 pub use self::locking::{Conflict, Lock, LockBy, LockError, LockReport};

@@ -16,12 +16,12 @@ use steadfast_state::{
 const REVOKED: u32 = 0x40;
 const QUIET_MS: u64 = 30_000;
 
-fn state() -> State {
+pub(crate) fn state() -> State {
     State::new(Settings { delegations: Delegations::Write, ..Settings::new(7) })
 }
 
 /// A client that can be called.
-fn client(state: &State, owner: &str) -> Arc<Session> {
+pub(crate) fn client(state: &State, owner: &str) -> Arc<Session> {
     let session = session(state, 0, owner, 1);
     session.set_callback_target(CallbackTarget {
         minor_version: 1,
@@ -32,7 +32,7 @@ fn client(state: &State, owner: &str) -> Arc<Session> {
     session
 }
 
-fn open(
+pub(crate) fn open(
     state: &State,
     client: &Arc<Client>,
     access: ShareAccess,
@@ -41,7 +41,7 @@ fn open(
     state.open(client, &Open { owner: b"o", file: file(1), access, deny })
 }
 
-fn delegate(
+pub(crate) fn delegate(
     state: &State,
     now_ms: u64,
     client: &Arc<Client>,

@@ -90,6 +90,8 @@ fn granted(state: &State) -> Vec<u32> {
             Effect::Granted { owner, .. } => Some(owner.svid),
             Effect::Free { .. }
             | Effect::Recall { .. }
+            | Effect::AskHolder { .. }
+            | Effect::Answered { .. }
             | Effect::Returned { .. }
             | Effect::Undelegated { .. } => None,
         })

@@ -440,6 +440,8 @@ fn told(state: &State) -> Vec<(u64, Vec<u8>)> {
         }
         Effect::Granted { .. }
         | Effect::Recall { .. }
+        | Effect::AskHolder { .. }
+        | Effect::Answered { .. }
         | Effect::Returned { .. }
         | Effect::Undelegated { .. } => {
             panic!("{effect:?}")

@@ -14,6 +14,7 @@ mod local;
 mod lock_model;
 mod lock_waiters;
 mod locks;
+mod looks;
 mod nlm;
 mod opens;
 mod opens_model;

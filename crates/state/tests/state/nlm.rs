@@ -63,6 +63,8 @@ fn granted(state: &State) -> Vec<u32> {
         }
         Effect::Free { .. }
         | Effect::Recall { .. }
+        | Effect::AskHolder { .. }
+        | Effect::Answered { .. }
         | Effect::Returned { .. }
         | Effect::Undelegated { .. } => {
             panic!("a host is granted what it waits for")

@@ -1,6 +1,7 @@
 //! Callbacks: what the server asks of its clients (RFC 8881 §20). Each COMPOUND begins with
 //! `CB_SEQUENCE`, and names one operation behind it.
 
+use super::attributes::{Bitmap4, Fattr4};
 use super::operations::{LockOwner4, StateId4};
 use super::{HANDLE_BYTES_MAX, TAG_BYTES_MAX};
 use crate::codec::{numbers, structure};
@@ -17,6 +18,8 @@ numbers! {
     /// Number of a callback's operation (`nfs_cb_opnum4`). Those that this server never sends are
     /// not here.
     pub enum CallbackOp4, "nfs_cb_opnum4" {
+        /// `CB_GETATTR`.
+        GetAttr = 3,
         /// `CB_RECALL`.
         Recall = 4,
         /// `CB_SEQUENCE`.
@@ -96,6 +99,26 @@ structure! {
         pub highest_slotid: u32,
         /// The highest slot that the server should use.
         pub target_highest_slotid: u32,
+    }
+}
+
+structure! {
+    /// Arguments of `CB_GETATTR`.
+    #[derive(Copy)]
+    pub struct CallbackGetAttr4Args<'a> {
+        /// The file.
+        pub fh: &'a [u8]; max HANDLE_BYTES_MAX,
+        /// Which of its attributes are asked for.
+        pub attr_request: Bitmap4,
+    }
+}
+
+structure! {
+    /// Result of `CB_GETATTR`.
+    #[derive(Copy)]
+    pub struct CallbackGetAttr4Result<'a> {
+        /// The attributes.
+        pub obj_attributes: Fattr4<'a>,
     }
 }
 

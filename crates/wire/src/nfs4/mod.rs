@@ -17,9 +17,9 @@ mod xattrs;
 
 pub use attributes::{Attribute4, Bitmap4, Fattr4};
 pub use callback::{
-    CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4, CallbackNotifyLock4Args,
-    CallbackOp4, CallbackRecall4Args, CallbackSequence4Args, CallbackSequence4Result,
-    ReferringCall4, ReferringCallList4,
+    CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4, CallbackGetAttr4Args,
+    CallbackGetAttr4Result, CallbackNotifyLock4Args, CallbackOp4, CallbackRecall4Args,
+    CallbackSequence4Args, CallbackSequence4Result, ReferringCall4, ReferringCallList4,
 };
 pub use extents::{
     Allocate4Args, CONTENT_DATA, CONTENT_HOLE, Clone4Args, Content4, Copy4Args, Copy4Result,

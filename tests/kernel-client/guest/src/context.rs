@@ -150,14 +150,18 @@ impl Context {
         Ok(Request(Path::new(self.value("control")?).join(format!("answer-{id}"))))
     }
 
-    /// Has the host do something, and waits until it has.
-    pub(crate) fn host(&self, words: &str) -> Result<()> {
+    /// Has the host do something, waits until it has, and returns what it says.
+    pub(crate) fn host(&self, words: &str) -> Result<String> {
         let request = self.ask(words)?;
-        while !request.answer()? {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let answer = loop {
+            match request.answer()? {
+                Some(answer) => break answer,
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
         // The next request of this case has the same name.
-        std::fs::remove_file(&request.0).context("an answer of the host")
+        std::fs::remove_file(&request.0).context("an answer of the host")?;
+        Ok(answer)
     }
 }
 
@@ -166,17 +170,17 @@ impl Context {
 pub(crate) struct Request(PathBuf);
 
 impl Request {
-    /// The answer, if there is one yet.
-    pub(crate) fn answer(&self) -> Result<bool> {
+    /// What the host says behind `ok`, if it has answered yet.
+    pub(crate) fn answer(&self) -> Result<Option<String>> {
         if !self.0.exists() {
-            return Ok(false);
+            return Ok(None);
         }
         // The host may be between creating and writing it.
         let end = Instant::now() + Duration::from_secs(5);
         loop {
             let text = std::fs::read_to_string(&self.0)?;
             match text.split_once(' ').unwrap_or((text.as_str(), "")) {
-                ("ok", _) => return Ok(true),
+                ("ok", rest) => return Ok(Some(rest.to_owned())),
                 ("failed", why) => bail!("the host: {why}"),
                 _ if Instant::now() > end => bail!("the host answered {text:?}"),
                 _ => std::thread::sleep(Duration::from_millis(50)),

@@ -4,18 +4,18 @@
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
     Ace4, Allocate4Args, Attribute4, BindConnToSession4Result, Bitmap4, CallbackClient4,
-    CallbackCompoundHead4, CallbackNotifyLock4Args, CallbackOp4, CallbackSec4,
-    CallbackSequence4Args, CallbackSequence4Result, ChangeInfo4, ChannelAttributes4, ClientInUse4,
-    Clone4Args, Close4Args, Content4, Copy4Args, Copy4Result, CopyRequirements4, Create4Args,
-    CreateSession4Args, CreateSession4Result, CreateType4, ExchangeId4Args, ExchangeId4Result,
-    Fattr4, GetXattr4Result, ImplementationId4, IoAdvise4Args, ListXattrs4Args, ListXattrs4Result,
-    Lock4Args, LockDenied4, LockOwner4, LockType4, LockU4Args, Locker4, NetLoc4, NfsStat4, Op4,
-    Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args, OpenDelegation4, OpenDowngrade4Args,
-    OpenHow4, Read4Args, Read4Result, ReadPlus4Args, ReadPlus4Result, ReferringCall4,
-    ReferringCallList4, ReleaseLockOwner4Args, Renew4Args, SecFlavour4, SecInfo4Result, Seek4Args,
-    Seek4Result, SetClientId4Args, SetClientId4Result, SetClientIdConfirm4Args, SetXattr4Args,
-    SetXattrOption4, SpaceLimit4, StateId4, StateProtect4, StateProtectResult4, TestStateId4Result,
-    Write4Args, XattrName4Args,
+    CallbackCompoundHead4, CallbackGetAttr4Args, CallbackGetAttr4Result, CallbackNotifyLock4Args,
+    CallbackOp4, CallbackSec4, CallbackSequence4Args, CallbackSequence4Result, ChangeInfo4,
+    ChannelAttributes4, ClientInUse4, Clone4Args, Close4Args, Content4, Copy4Args, Copy4Result,
+    CopyRequirements4, Create4Args, CreateSession4Args, CreateSession4Result, CreateType4,
+    ExchangeId4Args, ExchangeId4Result, Fattr4, GetXattr4Result, ImplementationId4, IoAdvise4Args,
+    ListXattrs4Args, ListXattrs4Result, Lock4Args, LockDenied4, LockOwner4, LockType4, LockU4Args,
+    Locker4, NetLoc4, NfsStat4, Op4, Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args,
+    OpenDelegation4, OpenDowngrade4Args, OpenHow4, Read4Args, Read4Result, ReadPlus4Args,
+    ReadPlus4Result, ReferringCall4, ReferringCallList4, ReleaseLockOwner4Args, Renew4Args,
+    SecFlavour4, SecInfo4Result, Seek4Args, Seek4Result, SetClientId4Args, SetClientId4Result,
+    SetClientIdConfirm4Args, SetXattr4Args, SetXattrOption4, SpaceLimit4, StateId4, StateProtect4,
+    StateProtectResult4, TestStateId4Result, Write4Args, XattrName4Args,
 };
 use steadfast_wire::rpc::AuthSys;
 use steadfast_xdr::{Decode, Encode, Reader};
@@ -430,4 +430,26 @@ fn callbacks() {
         lock_owner: LockOwner4 { clientid: 9, owner: b"me" },
     };
     check(&free, b"\0\0\0\x04file\0\0\0\0\0\0\0\x09\0\0\0\x02me\0\0");
+    check(&CallbackOp4::GetAttr, b"\0\0\0\x03");
+    let attr_request = Bitmap4::of(&[Attribute4::Change, Attribute4::Size]);
+    let asks = CallbackGetAttr4Args { fh: b"file", attr_request };
+    check(&asks, b"\0\0\0\x04file\0\0\0\x01\0\0\0\x18");
+    let attr_vals = b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06";
+    let told = Fattr4 { attrmask: attr_request, attr_vals };
+    check(
+        &CallbackGetAttr4Result { obj_attributes: told },
+        b"\0\0\0\x01\0\0\0\x18\0\0\0\x10\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06",
+    );
+    // Some clients send all words that they know, though nothing is in them.
+    for (words, has_more) in
+        [(2_u8, false), (3, false), (4, false), (5, false), (4, true), (5, true)]
+    {
+        let mut bytes = vec![0, 0, 0, words, 0, 0, 0, 0x18];
+        bytes.resize(4 + 4 * usize::from(words), 0);
+        *bytes.last_mut().unwrap() = u8::from(has_more);
+        bytes.extend(*b"\0\0\0\x10\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06");
+        let mut r = Reader::new(&bytes);
+        let read = CallbackGetAttr4Result::decode(&mut r).unwrap().obj_attributes;
+        assert_eq!((read == told, r.is_empty()), (!has_more, true), "{words}");
+    }
 }

@@ -60,6 +60,9 @@ types! {
     callback_sequence: nfs4::CallbackSequence4Args;
     callback_sequence_result: nfs4::CallbackSequence4Result;
     callback_notify_lock: nfs4::CallbackNotifyLock4Args<'_>;
+    callback_recall: nfs4::CallbackRecall4Args<'_>;
+    callback_getattr: nfs4::CallbackGetAttr4Args<'_>;
+    callback_getattr_result: nfs4::CallbackGetAttr4Result<'_>;
     compound_reply_head: nfs4::CompoundReplyHead4<'_>;
     change_info: nfs4::ChangeInfo4;
     time: nfs4::NfsTime4;

@@ -3,23 +3,24 @@
 use steadfast_wire::nfs4::{
     Access4Args, Access4Result, Ace4, Allocate4Args, Attribute4, BackchannelCtl4Args,
     BindConnToSession4Args, BindConnToSession4Result, Bitmap4, CallbackClient4,
-    CallbackCompoundHead4, CallbackNotifyLock4Args, CallbackOp4, CallbackSec4,
-    CallbackSequence4Args, CallbackSequence4Result, ChangeInfo4, ChannelAttributes4, ClientInUse4,
-    Clone4Args, Close4Args, Commit4Args, CompoundHead4, CompoundReplyHead4, Content4, Copy4Args,
-    Copy4Result, CopyRequirements4, Create4Args, Create4Result, CreateSession4Args,
-    CreateSession4Result, CreateType4, DestroyClientId4Args, DestroySession4Args, ExchangeId4Args,
-    ExchangeId4Result, Fattr4, FileType4, FreeStateId4Args, GetAttr4Args, GetFh4Result,
-    GetXattr4Result, ImplementationId4, IoAdvise4Args, Link4Args, ListXattrs4Args,
-    ListXattrs4Result, Lock4Args, LockDenied4, LockOwner4, LockT4Args, LockType4, LockU4Args,
-    Locker4, Lookup4Args, NetLoc4, NfsStat4, NfsTime4, Op4, Open4Args, Open4Result, OpenClaim4,
-    OpenConfirm4Args, OpenDelegation4, OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args,
-    Read4Result, ReadDir4Args, ReadLink4Result, ReadPlus4Args, ReadPlus4Result,
-    ReclaimComplete4Args, ReferringCall4, ReferringCallList4, ReleaseLockOwner4Args, Remove4Args,
-    Rename4Args, Rename4Result, Renew4Args, SecFlavour4, SecInfo4Args, SecInfo4Result,
-    SecInfoNoName4Args, Seek4Args, Seek4Result, Sequence4Args, Sequence4Result, SetAttr4Args,
-    SetClientId4Args, SetClientId4Result, SetClientIdConfirm4Args, SetXattr4Args, SetXattrOption4,
-    SpaceLimit4, StateId4, StateProtect4, StateProtectResult4, TestStateId4Args,
-    TestStateId4Result, Verify4Args, Write4Args, Write4Result, XattrName4Args,
+    CallbackCompoundHead4, CallbackGetAttr4Args, CallbackGetAttr4Result, CallbackNotifyLock4Args,
+    CallbackOp4, CallbackRecall4Args, CallbackSec4, CallbackSequence4Args, CallbackSequence4Result,
+    ChangeInfo4, ChannelAttributes4, ClientInUse4, Clone4Args, Close4Args, Commit4Args,
+    CompoundHead4, CompoundReplyHead4, Content4, Copy4Args, Copy4Result, CopyRequirements4,
+    Create4Args, Create4Result, CreateSession4Args, CreateSession4Result, CreateType4,
+    DestroyClientId4Args, DestroySession4Args, ExchangeId4Args, ExchangeId4Result, Fattr4,
+    FileType4, FreeStateId4Args, GetAttr4Args, GetFh4Result, GetXattr4Result, ImplementationId4,
+    IoAdvise4Args, Link4Args, ListXattrs4Args, ListXattrs4Result, Lock4Args, LockDenied4,
+    LockOwner4, LockT4Args, LockType4, LockU4Args, Locker4, Lookup4Args, NetLoc4, NfsStat4,
+    NfsTime4, Op4, Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args, OpenDelegation4,
+    OpenDowngrade4Args, OpenHow4, PutFh4Args, Read4Args, Read4Result, ReadDir4Args,
+    ReadLink4Result, ReadPlus4Args, ReadPlus4Result, ReclaimComplete4Args, ReferringCall4,
+    ReferringCallList4, ReleaseLockOwner4Args, Remove4Args, Rename4Args, Rename4Result, Renew4Args,
+    SecFlavour4, SecInfo4Args, SecInfo4Result, SecInfoNoName4Args, Seek4Args, Seek4Result,
+    Sequence4Args, Sequence4Result, SetAttr4Args, SetClientId4Args, SetClientId4Result,
+    SetClientIdConfirm4Args, SetXattr4Args, SetXattrOption4, SpaceLimit4, StateId4, StateProtect4,
+    StateProtectResult4, TestStateId4Args, TestStateId4Result, Verify4Args, Write4Args,
+    Write4Result, XattrName4Args,
 };
 
 use crate::strategies::{Make, Parts, enumerations, one_of, structures, word};
@@ -333,4 +334,7 @@ structures! {
         sessionid sequenceid slotid highest_slotid target_highest_slotid
     }
     CallbackNotifyLock4Args<'p> { object lock_owner }
+    CallbackRecall4Args<'p> { stateid truncate fh }
+    CallbackGetAttr4Args<'p> { fh attr_request }
+    CallbackGetAttr4Result<'p> { obj_attributes }
 }

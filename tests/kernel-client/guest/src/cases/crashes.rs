@@ -38,7 +38,7 @@ pub(crate) fn server_killed(context: &Context) -> Result<()> {
     let result = loop {
         std::thread::sleep(Duration::from_millis(200));
         match request.answer() {
-            Ok(false) => {}
+            Ok(None) => {}
             other => break other,
         }
     };

@@ -17,11 +17,23 @@ use crate::mount::Mount;
 const RETURNED: Duration = Duration::from_secs(4);
 /// A delegation is not recalled for so long after it was granted.
 const GRANTED: Duration = Duration::from_secs(2);
+/// What a client cannot flush while nobody waits for it.
+const CLOSED_BYTES: usize = 64 << 20;
 
 fn read(path: &Path) -> Result<String> {
     let mut text = String::new();
     File::open(path)?.read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// The main share as another client mounts it.
+fn mount_by_nfs3(context: &Context) -> Result<Mount> {
+    let device = format!("{}:{}", context.value("server")?, context.value("share.main")?);
+    let at = PathBuf::from(format!("/run/nfs/{}/nfs3", context.case_name()));
+    let ports = context.value("port-options")?;
+    let port = ports.strip_prefix("port=").context("the port of NFS")?;
+    let options = format!("vers=3,nolock,noac,port={port},mountport={port}");
+    Mount::new(&device, at, &[&options])
 }
 
 /// What another client writes is read, and what the holder has written is read by another client, though
@@ -32,12 +44,7 @@ pub(crate) fn recalled_for_nfs3(context: &Context) -> Result<()> {
         return context.note("the server grants no delegations: run it with --delegations");
     }
     let (_mount, directory) = context.mount_main("")?;
-    let device = format!("{}:{}", context.value("server")?, context.value("share.main")?);
-    let at = PathBuf::from(format!("/run/nfs/{}/nfs3", context.case_name()));
-    let ports = context.value("port-options")?;
-    let port = ports.strip_prefix("port=").context("the port of NFS")?;
-    let options = format!("vers=3,nolock,noac,port={port},mountport={port}");
-    let nfs3 = Mount::new(&device, at, &[&options])?;
+    let nfs3 = mount_by_nfs3(context)?;
     let of_nfs3 = nfs3.path().join(context.case_name());
 
     let (mine, theirs) = (directory.join("read"), of_nfs3.join("read"));
@@ -67,7 +74,7 @@ pub(crate) fn recalled_for_nfs3(context: &Context) -> Result<()> {
     drop(file);
     let mut file = File::options().append(true).open(&mine)?;
     file.write_all(b", then more")?;
-    // The holder of a delegation to write need not flush what it closes.
+    // The holder of a delegation to write keeps the open; what it closes it has to flush.
     drop(file);
     std::thread::sleep(GRANTED);
     let began = Instant::now();
@@ -76,4 +83,105 @@ pub(crate) fn recalled_for_nfs3(context: &Context) -> Result<()> {
     ensure!(took < RETURNED, "a look of another client took {took:?}");
     context.note(&format!("what its holder had written was read in {took:?}"))?;
     expect_equal(&found.as_str(), &"made, then more", "what the holder wrote")
+}
+
+/// How often holders were asked and had their delegations recalled, as the server counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    granted: u64,
+    asked: u64,
+    recalled: u64,
+}
+
+impl Counts {
+    fn take(context: &Context) -> Result<Self> {
+        let count = |name: &str| -> Result<u64> {
+            let request = format!("statistic delegations_{name}");
+            context.host(&request)?.parse().with_context(|| request)
+        };
+        let (granted, asked) = (count("granted_write")?, count("asked")?);
+        Ok(Self { granted, asked, recalled: count("recalled")? })
+    }
+}
+
+/// What a program of the holder has done to its file when another client looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    /// It has opened it.
+    Nothing,
+    /// It has written, flushed, and not closed.
+    Flushed,
+    /// It has written much, and closed.
+    Closed,
+    /// It has written, and done nothing more.
+    Written,
+}
+
+/// A look by NFSv3 at a file that is delegated to write asks its holder.
+pub(crate) fn asked_for_nfs3(context: &Context) -> Result<()> {
+    let kind = context.value("delegations")?;
+    if !["4.1", "4.2"].contains(&context.nfs_version()?) || kind != "write" {
+        return context.note("nothing is delegated to write: run it with --delegations write");
+    }
+    let (_mount, directory) = context.mount_main("")?;
+    let nfs3 = mount_by_nfs3(context)?;
+    let of_nfs3 = nfs3.path().join(context.case_name());
+    for done in [Done::Nothing, Done::Flushed, Done::Closed, Done::Written] {
+        asked_after(context, done, &directory, &of_nfs3).with_context(|| format!("{done:?}"))?;
+    }
+    Ok(())
+}
+
+/// Three looks. Who has changed nothing that is not flushed keeps the delegation. What a program has flushed or closed is
+/// seen at once; what it has only written, when it closes the file at the latest.
+fn asked_after(context: &Context, done: Done, mine: &Path, theirs: &Path) -> Result<()> {
+    let name = format!("{done:?}");
+    let (mine, theirs) = (mine.join(&name), theirs.join(&name));
+    let more = match done {
+        Done::Nothing => 0,
+        Done::Flushed | Done::Written => 100,
+        Done::Closed => CLOSED_BYTES,
+    };
+    let written = b"before".len() + more;
+    std::fs::write(&theirs, "before")?;
+    let at_first = Counts::take(context)?;
+    let mut file = Some(File::options().read(true).append(true).open(&mine)?);
+    std::thread::sleep(GRANTED);
+    let before = Counts::take(context)?;
+    let expected = Counts { granted: at_first.granted + 1, ..at_first };
+    expect_equal(&before, &expected, "counts after the holder's open")?;
+    if let Some(file) = &mut file {
+        file.write_all(&vec![b'x'; more])?;
+        if done == Done::Flushed {
+            file.sync_all()?;
+        }
+    }
+    if done == Done::Closed {
+        file = None;
+    }
+    let is_kept_back = done == Done::Written;
+    if is_kept_back {
+        let stored = context.on_server("main")?.join(&name);
+        expect_equal(&std::fs::metadata(stored)?.len(), &6, "what is flushed by itself")?;
+    }
+    let look = || Ok::<_, anyhow::Error>(std::fs::metadata(&theirs)?.len());
+    let began = Instant::now();
+    let told = [look()?, look()?, look()?];
+    let took = began.elapsed();
+    let after = Counts::take(context)?;
+    let (asked, recalled) = (after.asked - before.asked, after.recalled - before.recalled);
+    context
+        .note(&format!("{name}: told {told:?}, asked {asked}, recalled {recalled}, {took:?}"))?;
+    ensure!(took < RETURNED, "three looks of another client took {took:?}");
+    let all = written as u64;
+    // Who returns a delegation of an open file need not flush it before.
+    ensure!(is_kept_back || told == [all; 3], "told {told:?} of {written} bytes");
+    // After the recall nobody is asked.
+    let is_right = if is_kept_back { asked == 1 } else { asked >= 3 };
+    ensure!(is_right, "the holder was asked {asked} times by three looks");
+    expect_equal(&recalled, &u64::from(is_kept_back), "recalls")?;
+    drop(file);
+    expect_equal(&look()?, &all, "what is told after the holder's close")?;
+    expect_equal(&read(&theirs)?.len(), &written, "what another client reads")?;
+    expect_equal(&read(&mine)?.len(), &written, "what the holder reads")
 }

@@ -41,6 +41,7 @@ fn text(path: &Path) -> String {
 fn steadfast(context: &Context, words: &[&str]) -> Result<()> {
     context
         .host(&format!("steadfast {}", words.join(" ")))
+        .map(drop)
         .with_context(|| format!("steadfast {}", words.join(" ")))
 }
 
