@@ -168,11 +168,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     prepare(&options)?;
 
-    let top = root.join("target/kernel-client");
-    // One process may run the suite by several versions.
     let label = format!("{}-{}-{}", options.server, options.nfs, std::process::id());
-    let directory = top.join(&label);
-    std::fs::create_dir_all(&directory)?;
+    let directory = new_directory(&root.join("target/kernel-client"), &label)?;
     println!(
         "kernel-client: server {}, NFS {}, file system {}, {} version, seed {}\nlogs: {}/*.log",
         options.server,
@@ -201,6 +198,24 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("not as expected; logs are in {}", directory.display());
     }
     Ok(())
+}
+
+/// Makes a directory of this name, or of one with a number behind it: one process may run the suite several times, and
+/// the server's state of another time is of other file systems.
+fn new_directory(top: &Path, label: &str) -> Result<PathBuf> {
+    std::fs::create_dir_all(top)?;
+    let mut number = 1;
+    loop {
+        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+        let directory = top.join(format!("{label}{suffix}"));
+        match std::fs::create_dir(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => {
+                return Err(error).with_context(|| directory.display().to_string());
+            }
+        }
+    }
 }
 
 /// Prints what the server has warned of, and the ends of the guests' consoles: where the suite runs
@@ -432,5 +447,19 @@ impl Random {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_has_a_directory_of_its_own() {
+        let top = tempfile::tempdir().unwrap();
+        let names =
+            (0..3).map(|_| new_directory(&top.path().join("suites"), "steadfast-4.2-7").unwrap());
+        let names: Vec<_> = names.map(|path| path.file_name().unwrap().to_owned()).collect();
+        assert_eq!(names, ["steadfast-4.2-7", "steadfast-4.2-7-2", "steadfast-4.2-7-3"]);
     }
 }
