@@ -38,6 +38,12 @@ const SEGMENTS_MIN: u64 = 8;
 const SEGMENTS_MAX: usize = 1024;
 const CHUNK_BYTES: usize = 256 << 10;
 const GATHERED_BYTES_MAX: usize = 16 << 20;
+/// For one chunk room is made of this many.
+const ROOM_OF_CHUNKS: u64 = 4;
+/// So much of the state directory's file system is for what else a server needs there, to start above all.
+const RESERVE_BYTES: u64 = 4 << 20;
+/// Of a small one, a part.
+const RESERVE_PARTS: u64 = 8;
 /// Replies are kept for as long as a client may ask for them again: Linux's time-out over TCP, and
 /// some more.
 pub(super) const REPLIES_STAY: Duration = Duration::from_secs(65);
@@ -68,12 +74,46 @@ struct Segments {
     open: Option<File>,
     next_sequence: u64,
     bytes: u64,
-    /// Written and not flushed.
+    /// It was written to, and is not flushed.
     is_dirty: bool,
-    told: Option<Instant>,
+    /// Those that take no more, and are not flushed.
+    left: Vec<File>,
+    told_of_failure: Option<Instant>,
+    told_of_less_room: Option<Instant>,
 }
 
 impl Segments {
+    /// The last one takes no more.
+    fn leave(&mut self) {
+        let left = self.open.take().filter(|_| std::mem::take(&mut self.is_dirty));
+        self.left.extend(left);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while let Some(left) = self.left.last() {
+            left.sync_data()?;
+            self.left.pop();
+        }
+        if let Some(open) = self.open.as_ref().filter(|_| self.is_dirty) {
+            open.sync_data()?;
+        }
+        self.is_dirty = false;
+        Ok(())
+    }
+
+    /// Removes the oldest one, which may be the last; how many bytes it had.
+    fn make_room(&mut self, why: &str) -> io::Result<u64> {
+        if self.files.len() == 1 {
+            self.leave();
+        }
+        let bytes = self.files.front().map_or(0, |oldest| oldest.bytes);
+        if let Some(oldest) = self.files.front() {
+            tell_of_less_room(&mut self.told_of_less_room, &oldest.path, why);
+        }
+        self.remove_oldest()?;
+        Ok(bytes)
+    }
+
     fn remove_oldest(&mut self) -> io::Result<()> {
         if let Some(oldest) = self.files.front() {
             durable_file::remove(&oldest.path)?;
@@ -244,16 +284,11 @@ impl ReplyStore {
     pub(super) fn flush(&self) -> io::Result<()> {
         let mut segments = self.segments.lock();
         let flushed = self.write(&mut segments).and_then(|()| {
-            if segments.is_dirty
-                && let Some(file) = &segments.open
-            {
-                file.sync_data()?;
-            }
-            segments.is_dirty = false;
+            segments.flush()?;
             self.remove_old(&mut segments)
         });
         match &flushed {
-            Ok(()) => segments.told = None,
+            Ok(()) => segments.told_of_failure = None,
             Err(error) => tell_of_failure(&mut segments, error),
         }
         flushed
@@ -264,8 +299,6 @@ impl ReplyStore {
         let now_ms = self.uptime_ms();
         while let Some(chunk) = chunks.front() {
             if let Err(error) = self.write_chunk_in_the_room_there_is(segments, chunk, now_ms) {
-                // Nobody knows what is in it now.
-                segments.open = None;
                 let mut gathered = self.gathered.lock();
                 while let Some(chunk) = chunks.pop_back() {
                     gathered.bytes += chunk.len();
@@ -283,46 +316,63 @@ impl ReplyStore {
         Ok(())
     }
 
-    /// Where the disk is full the oldest segment makes room, as it would at the bound.
+    /// Where the disk is nearly full the oldest segments make room, as they would at the bound; but not more of them
+    /// than there can be any use of.
     fn write_chunk_in_the_room_there_is(
         &self,
         segments: &mut Segments,
         chunk: &[u8],
         now_ms: u64,
     ) -> io::Result<()> {
+        let needed = chunk.len() as u64;
+        let mut freed = 0;
+        while freed <= ROOM_OF_CHUNKS * needed
+            && !segments.files.is_empty()
+            && self.is_room_scarce(needed)?
+        {
+            freed += segments.make_room("it is nearly full")?;
+        }
         loop {
-            match self.write_chunk(segments, chunk, now_ms) {
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    // What was written of the chunk is of no use.
-                    if let Some((file, written)) = segments.files.back().zip(segments.open.take()) {
-                        let _ = written.set_len(file.bytes);
-                        if segments.is_dirty {
-                            written.sync_data()?;
-                        }
-                    }
-                    let Some(oldest) = segments.files.front() else { return Err(error) };
-                    tell_of_less_room(&mut segments.told, &oldest.path, &error);
-                    segments.remove_oldest()?;
-                }
-                written => return written,
+            let Err(error) = self.write_chunk(segments, chunk, now_ms) else { return Ok(()) };
+            let is_full =
+                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            let is_of_use = freed <= ROOM_OF_CHUNKS * needed && !segments.files.is_empty();
+            if !is_full || !is_of_use {
+                return Err(error);
             }
+            freed += segments.make_room(&error.to_string())?;
         }
     }
 
+    /// Whether the state directory's file system would have less than its reserve after so many more bytes.
+    fn is_room_scarce(&self, more: u64) -> io::Result<bool> {
+        let told = rustix::fs::statvfs(&self.directory)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
+        let (all, left) = (bytes(told.f_blocks), bytes(told.f_bavail));
+        // Some tell nothing.
+        Ok(all > 0 && left < more + RESERVE_BYTES.min(all / RESERVE_PARTS))
+    }
+
+    /// On an error the store is as it was, but that the last segment takes no more.
     fn write_chunk(&self, segments: &mut Segments, chunk: &[u8], now_ms: u64) -> io::Result<()> {
         let segment_bytes = SEGMENT_BYTES.min(self.bytes_max / SEGMENTS_MIN);
-        if segments.files.back().is_some_and(|file| file.bytes >= segment_bytes)
-            && let Some(full) = segments.open.take()
-        {
-            full.sync_data()?;
+        if segments.files.back().is_some_and(|file| file.bytes >= segment_bytes) {
+            segments.leave();
         }
         if segments.open.is_none() {
-            self.begin_segment(segments, now_ms)?;
+            return self.begin_segment(segments, chunk, now_ms);
         }
         let Segments { files, open: Some(open), bytes, is_dirty, .. } = segments else {
             return Ok(());
         };
-        open.write_all(chunk)?;
+        if let Err(error) = open.write_all(chunk) {
+            // Otherwise the next start tells that a part of it is damaged.
+            if let Some(file) = files.back() {
+                let _ = open.set_len(file.bytes);
+            }
+            segments.leave();
+            return Err(error);
+        }
         *is_dirty = true;
         *bytes += chunk.len() as u64;
         if let Some(file) = files.back_mut() {
@@ -332,7 +382,8 @@ impl ReplyStore {
         Ok(())
     }
 
-    fn begin_segment(&self, segments: &mut Segments, now_ms: u64) -> io::Result<()> {
+    /// Begins a segment with a chunk.
+    fn begin_segment(&self, segments: &mut Segments, chunk: &[u8], now_ms: u64) -> io::Result<()> {
         let sequence = segments.next_sequence;
         segments.next_sequence = sequence.saturating_add(1);
         let path = self.directory.join(format!("{sequence:020}.{SUFFIX}"));
@@ -341,10 +392,14 @@ impl ReplyStore {
         let mut file = identity::as_server(|| options.open(&path))??;
         let mut head = Vec::new();
         write_segment_head(&mut head, sequence);
-        file.write_all(&head)?;
-        durable_file::sync_directory_of(&path)?;
-        let bytes = head.len() as u64;
-        segments.open = Some(file);
+        let written = file.write_all(&head).and_then(|()| file.write_all(chunk));
+        if let Err(error) = written.and_then(|()| durable_file::sync_directory_of(&path)) {
+            // If that fails, too, the next start does it.
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        let bytes = (head.len() + chunk.len()) as u64;
+        (segments.open, segments.is_dirty) = (Some(file), true);
         segments.bytes += bytes;
         segments.files.push_back(SegmentFile { path, bytes, newest_ms: now_ms, oldest_ms: now_ms });
         Ok(())
@@ -410,8 +465,8 @@ pub fn kept_replies(state_directory: &Path) -> io::Result<Vec<Vec<u8>>> {
 }
 
 fn tell_of_failure(segments: &mut Segments, error: &io::Error) {
-    if segments.told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
-        segments.told = Some(Instant::now());
+    if segments.told_of_failure.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
+        segments.told_of_failure = Some(Instant::now());
         tracing::error!(
             "the replies to calls cannot be kept in the state directory: {error}; they stay in the \
              intent log while it has room; make room in the state directory, or calls that are sent \
@@ -420,12 +475,12 @@ fn tell_of_failure(segments: &mut Segments, error: &io::Error) {
     }
 }
 
-fn tell_of_less_room(told: &mut Option<Instant>, oldest: &Path, error: &io::Error) {
+fn tell_of_less_room(told: &mut Option<Instant>, oldest: &Path, why: &str) {
     if told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
         *told = Some(Instant::now());
         tracing::warn!(
             "{}, the oldest replies to calls, is removed, since the state directory has no room for newer \
-             ones: {error}; make room there, or calls that are sent again after a crash may be executed \
+             ones: {why}; make room there, or calls that are sent again after a crash may be executed \
              again (replies_mib of [log] is the most that replies take)",
             oldest.display()
         );
@@ -634,6 +689,101 @@ mod tests {
             assert_eq!(files(), 3);
         }
         assert_eq!(read(place.path()), [4, 5, 6].map(|call| behind(call, b"reply")));
+    }
+
+    /// A small file system, for as long as it is there.
+    struct Small(tempfile::TempDir);
+
+    impl Small {
+        /// `None` for who may not mount.
+        fn new(kib: u64) -> Option<Self> {
+            let place = tempfile::tempdir().unwrap();
+            let size = format!("size={kib}k");
+            let mut mount = std::process::Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(place.path());
+            mount.status().unwrap().success().then_some(Self(place))
+        }
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_too_small_has_the_newest() {
+        let Some(small) = Small::new(1024) else { return };
+        let place = small.0.path();
+        for bytes_max in [64 * MIB, 2 * MIB] {
+            let mut next = 0;
+            let store = ReplyStore::open(place, bytes_max).unwrap().store;
+            for _ in 0..40 {
+                let more: Vec<_> = (next..next + 300).map(|call| behind(call, &[7; 200])).collect();
+                next += 300;
+                gather(&store, &more);
+                store.flush().unwrap();
+                let kept = store.kept();
+                assert!(kept.gathered_bytes == 0 && kept.bytes < MIB, "{kept:?}");
+                assert!(!store.is_room_scarce(0).unwrap());
+            }
+            let segments = std::fs::read_dir(place.join(DIRECTORY)).unwrap();
+            for entry in segments.map(|entry| entry.unwrap().path()) {
+                let bytes = std::fs::read(&entry).unwrap();
+                let mut segment = Segment::new(&bytes).unwrap();
+                assert!(segment.by_ref().count() > 0 && segment.damaged_bytes() == 0, "{entry:?}");
+            }
+            let kept = read(place);
+            let first = next - kept.len() as u64;
+            let expected: Vec<_> = (first..next).map(|call| behind(call, &[7; 200])).collect();
+            assert!(kept == expected && kept.len() >= 300, "{} from {first}", kept.len());
+            std::fs::remove_dir_all(place.join(DIRECTORY)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_at_all_stays_in_memory() {
+        let Some(small) = Small::new(1024) else { return };
+        let place = small.0.path();
+        let store = ReplyStore::open(place, MIB).unwrap().store;
+        let all: Vec<_> = (0..1200).map(|call| behind(call, &[7; 200])).collect();
+        gather(&store, &all[..100]);
+        store.flush().unwrap();
+        let mut filler = File::create(place.join("filler")).unwrap();
+        while filler.write(&[1; 512]).is_ok() {}
+        gather(&store, &all[100..]);
+        // The others make too little room for these.
+        let gathered = store.kept().gathered_bytes;
+        for _ in 0..3 {
+            let full = store.flush().map_err(|error| error.kind());
+            assert_eq!(full, Err(io::ErrorKind::StorageFull));
+            let kept = store.kept();
+            assert_eq!((kept.bytes, kept.gathered_bytes), (0, gathered));
+            let files = std::fs::read_dir(place.join(DIRECTORY)).unwrap();
+            assert_eq!(files.count(), 0, "nothing is left of what was tried");
+        }
+        drop(filler);
+        std::fs::remove_file(place.join("filler")).unwrap();
+        store.flush().unwrap();
+        assert_eq!(read(place), all[100..]);
+    }
+
+    #[test]
+    fn a_segment_that_is_left_is_flushed_with_the_next() {
+        let place = tempfile::tempdir().unwrap();
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        gather(&store, &[behind(1, b"reply")]);
+        store.write(&mut store.segments.lock()).unwrap();
+        store.segments.lock().leave();
+        gather(&store, &[behind(2, b"reply")]);
+        store.write(&mut store.segments.lock()).unwrap();
+        let unflushed = |segments: &Segments| (segments.left.len(), segments.is_dirty);
+        assert_eq!(unflushed(&store.segments.lock()), (1, true));
+        store.flush().unwrap();
+        assert_eq!(unflushed(&store.segments.lock()), (0, false));
+        // What is flushed need not be again.
+        store.segments.lock().leave();
+        assert_eq!(unflushed(&store.segments.lock()), (0, false));
     }
 
     #[test]

@@ -277,9 +277,9 @@ impl Replay {
         Ok(before.is_some_and(|it| it.ctime >= logged && !self.may_be_of_later(it.ctime)))
     }
 
-    /// Whether what has a name that something else must have, which is gone for good, goes to another name, or has
-    /// one: a later change has taken this one from it, and a local process has removed the other since the crash. Not
-    /// if an operation that was under way has given it the name back.
+    /// Of an object that has a name which another one must have, and that one is gone for good: whether this one must go
+    /// to another name, or has another. Then a later change has taken this name from it, and a local process has removed
+    /// the other one since the crash. Not if an operation that was under way has given it the name back.
     fn belongs_elsewhere(
         &self,
         place: &OwnedPlace,

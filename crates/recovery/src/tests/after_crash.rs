@@ -45,9 +45,12 @@ impl Locals {
                 disk.put(&file, usize::from(other % 5), b"local");
                 disk.touch(&file, true);
             }
-            (1 | 2, Some((name, file))) => {
+            (what @ (1 | 2), Some((name, file))) => {
+                let is_moved = what == 2 && disk.names_of(&file).is_none();
+                let moved = format!("moved-{}", self.concerned.len()).into_bytes();
                 disk.change_names(&dir, |names| {
                     names.remove(&name);
+                    names.extend(is_moved.then_some((moved, file)));
                 });
                 disk.touch(&file, false);
                 disk.reap(&file);
@@ -80,7 +83,7 @@ fn changed(records: &[Vec<u8>]) -> Vec<ObjectKey> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Files that are written to, made or unlinked after a crash take no name from others, and give them none; nor do
+    /// Files that are written to, made, moved or unlinked after a crash take no name from others, and give them none; nor do
     /// empty directories that are removed, but for what belongs beneath them.
     #[test]
     fn what_is_changed_after_a_crash_concerns_nothing_else(

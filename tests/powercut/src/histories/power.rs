@@ -239,7 +239,7 @@ fn one(
     stage.tell(&head, &findings, (operations, &images), tally)
 }
 
-/// All disks as they were a while before, as far as they were stable; `None` where that is too soon after the
+/// All disks as they were some checkpoints before, as far as they were stable; `None` where there were too few since the
 /// start.
 fn older(
     recording: &Recording,
