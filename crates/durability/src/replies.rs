@@ -38,12 +38,6 @@ const SEGMENTS_MIN: u64 = 8;
 const SEGMENTS_MAX: usize = 1024;
 const CHUNK_BYTES: usize = 256 << 10;
 const GATHERED_BYTES_MAX: usize = 16 << 20;
-/// For one chunk room is made of this many.
-const ROOM_OF_CHUNKS: u64 = 4;
-/// So much of the state directory's file system is for what else a server needs there, to start above all.
-const RESERVE_BYTES: u64 = 4 << 20;
-/// Of a small one, a part.
-const RESERVE_PARTS: u64 = 8;
 /// Replies are kept for as long as a client may ask for them again: Linux's time-out over TCP, and
 /// some more.
 pub(super) const REPLIES_STAY: Duration = Duration::from_secs(65);
@@ -74,54 +68,9 @@ struct Segments {
     open: Option<File>,
     next_sequence: u64,
     bytes: u64,
-    /// It was written to, and is not flushed.
+    /// Written and not flushed.
     is_dirty: bool,
-    /// Those that take no more, and are not flushed.
-    left: Vec<File>,
-    told_of_failure: Option<Instant>,
-    told_of_less_room: Option<Instant>,
-}
-
-impl Segments {
-    /// The last one takes no more.
-    fn leave(&mut self) {
-        let left = self.open.take().filter(|_| std::mem::take(&mut self.is_dirty));
-        self.left.extend(left);
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        while let Some(left) = self.left.last() {
-            left.sync_data()?;
-            self.left.pop();
-        }
-        if let Some(open) = self.open.as_ref().filter(|_| self.is_dirty) {
-            open.sync_data()?;
-        }
-        self.is_dirty = false;
-        Ok(())
-    }
-
-    /// Removes the oldest one, which may be the last; how many bytes it had.
-    fn make_room(&mut self, why: &str) -> io::Result<u64> {
-        if self.files.len() == 1 {
-            self.leave();
-        }
-        let bytes = self.files.front().map_or(0, |oldest| oldest.bytes);
-        if let Some(oldest) = self.files.front() {
-            tell_of_less_room(&mut self.told_of_less_room, &oldest.path, why);
-        }
-        self.remove_oldest()?;
-        Ok(bytes)
-    }
-
-    fn remove_oldest(&mut self) -> io::Result<()> {
-        if let Some(oldest) = self.files.front() {
-            durable_file::remove(&oldest.path)?;
-            self.bytes -= oldest.bytes;
-            self.files.pop_front();
-        }
-        Ok(())
-    }
+    told: Option<Instant>,
 }
 
 /// What the store has.
@@ -284,11 +233,16 @@ impl ReplyStore {
     pub(super) fn flush(&self) -> io::Result<()> {
         let mut segments = self.segments.lock();
         let flushed = self.write(&mut segments).and_then(|()| {
-            segments.flush()?;
+            if segments.is_dirty
+                && let Some(file) = &segments.open
+            {
+                file.sync_data()?;
+            }
+            segments.is_dirty = false;
             self.remove_old(&mut segments)
         });
         match &flushed {
-            Ok(()) => segments.told_of_failure = None,
+            Ok(()) => segments.told = None,
             Err(error) => tell_of_failure(&mut segments, error),
         }
         flushed
@@ -298,7 +252,9 @@ impl ReplyStore {
         let mut chunks = std::mem::take(&mut *self.gathered.lock()).chunks;
         let now_ms = self.uptime_ms();
         while let Some(chunk) = chunks.front() {
-            if let Err(error) = self.write_chunk_in_the_room_there_is(segments, chunk, now_ms) {
+            if let Err(error) = self.write_chunk(segments, chunk, now_ms) {
+                // Nobody knows what is in it now.
+                segments.open = None;
                 let mut gathered = self.gathered.lock();
                 while let Some(chunk) = chunks.pop_back() {
                     gathered.bytes += chunk.len();
@@ -316,63 +272,20 @@ impl ReplyStore {
         Ok(())
     }
 
-    /// Where the disk is nearly full the oldest segments make room, as they would at the bound; but not more of them
-    /// than there can be any use of.
-    fn write_chunk_in_the_room_there_is(
-        &self,
-        segments: &mut Segments,
-        chunk: &[u8],
-        now_ms: u64,
-    ) -> io::Result<()> {
-        let needed = chunk.len() as u64;
-        let mut freed = 0;
-        while freed <= ROOM_OF_CHUNKS * needed
-            && !segments.files.is_empty()
-            && self.is_room_scarce(needed)?
-        {
-            freed += segments.make_room("it is nearly full")?;
-        }
-        loop {
-            let Err(error) = self.write_chunk(segments, chunk, now_ms) else { return Ok(()) };
-            let is_full =
-                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-            let is_of_use = freed <= ROOM_OF_CHUNKS * needed && !segments.files.is_empty();
-            if !is_full || !is_of_use {
-                return Err(error);
-            }
-            freed += segments.make_room(&error.to_string())?;
-        }
-    }
-
-    /// Whether the state directory's file system would have less than its reserve after so many more bytes.
-    fn is_room_scarce(&self, more: u64) -> io::Result<bool> {
-        let told = rustix::fs::statvfs(&self.directory)?;
-        let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
-        let (all, left) = (bytes(told.f_blocks), bytes(told.f_bavail));
-        // Some tell nothing.
-        Ok(all > 0 && left < more + RESERVE_BYTES.min(all / RESERVE_PARTS))
-    }
-
-    /// On an error the store is as it was, but that the last segment takes no more.
     fn write_chunk(&self, segments: &mut Segments, chunk: &[u8], now_ms: u64) -> io::Result<()> {
         let segment_bytes = SEGMENT_BYTES.min(self.bytes_max / SEGMENTS_MIN);
-        if segments.files.back().is_some_and(|file| file.bytes >= segment_bytes) {
-            segments.leave();
+        if segments.files.back().is_some_and(|file| file.bytes >= segment_bytes)
+            && let Some(full) = segments.open.take()
+        {
+            full.sync_data()?;
         }
         if segments.open.is_none() {
-            return self.begin_segment(segments, chunk, now_ms);
+            self.begin_segment(segments, now_ms)?;
         }
         let Segments { files, open: Some(open), bytes, is_dirty, .. } = segments else {
             return Ok(());
         };
-        if let Err(error) = open.write_all(chunk) {
-            // Otherwise the next start tells that a part of it is damaged.
-            if let Some(file) = files.back() {
-                let _ = open.set_len(file.bytes);
-            }
-            segments.leave();
-            return Err(error);
-        }
+        open.write_all(chunk)?;
         *is_dirty = true;
         *bytes += chunk.len() as u64;
         if let Some(file) = files.back_mut() {
@@ -382,8 +295,7 @@ impl ReplyStore {
         Ok(())
     }
 
-    /// Begins a segment with a chunk.
-    fn begin_segment(&self, segments: &mut Segments, chunk: &[u8], now_ms: u64) -> io::Result<()> {
+    fn begin_segment(&self, segments: &mut Segments, now_ms: u64) -> io::Result<()> {
         let sequence = segments.next_sequence;
         segments.next_sequence = sequence.saturating_add(1);
         let path = self.directory.join(format!("{sequence:020}.{SUFFIX}"));
@@ -392,14 +304,10 @@ impl ReplyStore {
         let mut file = identity::as_server(|| options.open(&path))??;
         let mut head = Vec::new();
         write_segment_head(&mut head, sequence);
-        let written = file.write_all(&head).and_then(|()| file.write_all(chunk));
-        if let Err(error) = written.and_then(|()| durable_file::sync_directory_of(&path)) {
-            // If that fails, too, the next start does it.
-            let _ = std::fs::remove_file(&path);
-            return Err(error);
-        }
-        let bytes = (head.len() + chunk.len()) as u64;
-        (segments.open, segments.is_dirty) = (Some(file), true);
+        file.write_all(&head)?;
+        durable_file::sync_directory_of(&path)?;
+        let bytes = head.len() as u64;
+        segments.open = Some(file);
         segments.bytes += bytes;
         segments.files.push_back(SegmentFile { path, bytes, newest_ms: now_ms, oldest_ms: now_ms });
         Ok(())
@@ -417,7 +325,9 @@ impl ReplyStore {
             if !is_old && !is_much {
                 break;
             }
-            segments.remove_oldest()?;
+            durable_file::remove(&oldest.path)?;
+            segments.bytes -= oldest.bytes;
+            segments.files.pop_front();
         }
         Ok(())
     }
@@ -465,24 +375,12 @@ pub fn kept_replies(state_directory: &Path) -> io::Result<Vec<Vec<u8>>> {
 }
 
 fn tell_of_failure(segments: &mut Segments, error: &io::Error) {
-    if segments.told_of_failure.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
-        segments.told_of_failure = Some(Instant::now());
+    if segments.told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
+        segments.told = Some(Instant::now());
         tracing::error!(
             "the replies to calls cannot be kept in the state directory: {error}; they stay in the \
              intent log while it has room; make room in the state directory, or calls that are sent \
              again after a crash may be executed again"
-        );
-    }
-}
-
-fn tell_of_less_room(told: &mut Option<Instant>, oldest: &Path, why: &str) {
-    if told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
-        *told = Some(Instant::now());
-        tracing::warn!(
-            "{}, the oldest replies to calls, is removed, since the state directory has no room for newer \
-             ones: {why}; make room there, or calls that are sent again after a crash may be executed \
-             again (replies_mib of [log] is the most that replies take)",
-            oldest.display()
         );
     }
 }
@@ -518,4 +416,159 @@ fn read_segment(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// What stands behind a change: a call of this number, and its reply.
+    fn behind(call: u64, reply: &[u8]) -> Vec<u8> {
+        let mut behind = vec![1];
+        behind.extend_from_slice(&call.to_be_bytes());
+        behind.resize(41, 0);
+        behind.extend_from_slice(reply);
+        behind
+    }
+
+    fn gather(store: &ReplyStore, all: &[Vec<u8>]) {
+        store.gather(all.iter().map(Vec::as_slice));
+    }
+
+    fn read(place: &Path) -> Vec<Vec<u8>> {
+        ReplyStore::open(place, MIB).unwrap().replies.into_newest()
+    }
+
+    #[test]
+    fn what_was_flushed_is_read_however_often_the_store_is_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let mut all = Vec::new();
+        for round in 0..5 {
+            let opened = ReplyStore::open(place.path(), MIB).unwrap();
+            let (store, replies) = (opened.store, opened.replies.into_newest());
+            assert_eq!(replies, all);
+            let more: Vec<_> = (0..20).map(|call| behind(round * 20 + call, b"reply")).collect();
+            gather(&store, &more);
+            store.flush().unwrap();
+            all.extend(more);
+            // Not flushed, and the server is killed. What is no call is never kept.
+            gather(&store, &[behind(1000 + round, b"lost"), vec![0], Vec::new()]);
+        }
+        assert_eq!(read(place.path()), all);
+    }
+
+    #[test]
+    fn of_a_call_that_is_there_twice_the_last_counts() {
+        let place = tempfile::tempdir().unwrap();
+        let OpenedReplies { store, mut replies } = ReplyStore::open(place.path(), MIB).unwrap();
+        gather(&store, &[behind(1, b"one"), behind(2, b"two")]);
+        store.flush().unwrap();
+        store.add(vec![behind(2, b"two"), behind(1, b"again")], &mut replies).unwrap();
+        let expected = [behind(2, b"two"), behind(1, b"again")];
+        assert_eq!(replies.into_newest(), expected);
+        assert_eq!(read(place.path()), expected);
+        // What it had is not written again.
+        let OpenedReplies { store, mut replies } = ReplyStore::open(place.path(), MIB).unwrap();
+        let before = store.kept().bytes;
+        store.add(expected.to_vec(), &mut replies).unwrap();
+        assert_eq!(store.kept().bytes, before);
+    }
+
+    #[test]
+    fn of_a_compound_each_operation_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        // An outcome, behind the name of a call without a session and the operation's number.
+        let outcome = |operation: u32| {
+            let mut behind = vec![3, 44];
+            behind.resize(2 + 40, 7);
+            behind.extend_from_slice(&operation.to_le_bytes());
+            behind.push(2);
+            behind
+        };
+        gather(&store, &[outcome(1), outcome(3), outcome(1)]);
+        store.flush().unwrap();
+        assert_eq!(read(place.path()), [outcome(3), outcome(1)]);
+    }
+
+    #[test]
+    fn the_oldest_leave_at_the_bound() {
+        let place = tempfile::tempdir().unwrap();
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        for round in 0..200 {
+            let more: Vec<_> = (0..100).map(|call| behind(round * 100 + call, &[7; 200])).collect();
+            gather(&store, &more);
+            store.flush().unwrap();
+            let kept = store.kept();
+            assert!(kept.bytes <= MIB && kept.gathered_bytes == 0, "{kept:?}");
+        }
+        let kept = read(place.path());
+        assert_eq!(kept.last(), Some(&behind(19_999, &[7; 200])));
+        assert!((2_500..4_200).contains(&kept.len()), "{}", kept.len());
+        assert_eq!(kept.first(), Some(&behind(20_000 - kept.len() as u64, &[7; 200])));
+    }
+
+    #[test]
+    fn the_old_leave_by_the_time_for_which_servers_ran() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |uptime_ms| {
+            let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+            ReplyStore { uptime_before_ms: store.uptime_before_ms + uptime_ms, ..store }
+        };
+        let stay_ms = REPLIES_STAY.as_millis() as u64;
+        for (call, later_ms) in [(1, 0), (2, stay_ms - 10_000)] {
+            let store = at(later_ms);
+            gather(&store, &[behind(call, b"reply")]);
+            store.flush().unwrap();
+        }
+        let store = at(9_000);
+        store.flush().unwrap();
+        assert_eq!(read(place.path()).len(), 2);
+        assert!(store.kept().reach_ms >= stay_ms - 1_000, "{:?}", store.kept());
+        at(11_000).flush().unwrap();
+        assert_eq!(read(place.path()), [behind(2, b"reply")]);
+    }
+
+    #[test]
+    fn torn_foreign_and_other_segments_do_no_harm() {
+        let place = tempfile::tempdir().unwrap();
+        let files = place.path().join(DIRECTORY);
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        gather(&store, &[behind(1, b"one"), behind(2, b"two"), behind(3, b"three")]);
+        store.flush().unwrap();
+        let name = |number: u64| files.join(format!("{number:020}.{SUFFIX}"));
+        let bytes = std::fs::read(name(0)).unwrap();
+        let length = bytes.len();
+        std::fs::write(name(0), &bytes[..length - 20]).unwrap();
+        std::fs::write(name(1), b"").unwrap();
+        std::fs::write(name(2), vec![0; 5000]).unwrap();
+        std::fs::write(name(3), b"something else").unwrap();
+        let mut other = bytes.clone();
+        other[8] = 9;
+        std::fs::write(name(4), other).unwrap();
+        std::fs::write(files.join("README"), b"not ours").unwrap();
+        assert_eq!(read(place.path()), [behind(1, b"one"), behind(2, b"two")]);
+        let mut damaged = bytes;
+        damaged[50] ^= 1;
+        std::fs::write(name(0), damaged).unwrap();
+        assert_eq!(read(place.path()), [behind(2, b"two"), behind(3, b"three")]);
+        let mut left: Vec<_> =
+            std::fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_written_keeps_what_it_has_for_later() {
+        let place = tempfile::tempdir().unwrap();
+        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+        let files = place.path().join(DIRECTORY);
+        std::fs::remove_dir(&files).unwrap();
+        gather(&store, &[behind(1, b"one")]);
+        store.flush().unwrap_err();
+        assert!(store.kept().gathered_bytes > 0);
+        std::fs::create_dir(&files).unwrap();
+        gather(&store, &[behind(2, b"two")]);
+        store.flush().unwrap();
+        assert_eq!(read(place.path()), [behind(1, b"one"), behind(2, b"two")]);
+    }
+}
