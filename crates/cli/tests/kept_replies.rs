@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use common::{PATIENCE, Place, Running, utf8};
-use intent_log_support::{Logged, create, kill, stop};
+use intent_log_support::{Logged, create, ext4, kill, stop};
 use steadfast_client::{
     CreateHow3, FileHandle, Identity, Nfs3Client, Procedure, Settings, StableHow, append_call,
     arguments, procedure,
@@ -26,8 +26,19 @@ impl Wire {
     }
 
     fn ask(&mut self, call: &[u8]) -> Vec<u8> {
-        let mark = 0x8000_0000 | call.len() as u32;
-        self.0.write_all(&[&mark.to_be_bytes()[..], call].concat()).unwrap();
+        self.ask_all(&[call.to_vec()]).remove(0)
+    }
+
+    /// All at once; the replies as they come.
+    fn ask_all(&mut self, calls: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mark = |call: &Vec<u8>| (0x8000_0000 | call.len() as u32).to_be_bytes();
+        let records: Vec<_> =
+            calls.iter().flat_map(|call| [mark(call).to_vec(), call.clone()]).collect();
+        self.0.write_all(&records.concat()).unwrap();
+        calls.iter().map(|_| self.reply()).collect()
+    }
+
+    fn reply(&mut self) -> Vec<u8> {
         let mut mark = [0; 4];
         self.0.read_exact(&mut mark).unwrap();
         let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
@@ -274,5 +285,46 @@ fn a_log_that_is_switched_off_and_on_keeps_the_replies_of_before() {
     kill(running);
     let running = logged.start();
     answered.ask_again(&running, "the log was off");
+    stop(running);
+}
+
+/// Replies never are what fills the state directory's file system, and a server starts on it again.
+#[test]
+fn replies_leave_room_in_the_state_directory() {
+    let Some(mut logged) = Logged::new() else { return };
+    logged.configure("enabled = true\nsize_mib = 16\ncheckpoint_interval_ms = 250\n");
+    let image = logged.place.directory.path().join("state image");
+    let Some(_state) = ext4(&image, &logged.place.state, 32) else { return };
+    let running = logged.start();
+    let left = || {
+        let told = rustix::fs::statvfs(&logged.place.state).unwrap();
+        told.f_bavail * told.f_frsize
+    };
+    let room = left();
+    let (mut client, root) = logged.mount(&running);
+    let file = create(&mut client, &root, "file");
+    let mut wire = Wire::connect(running.address);
+    let change = arguments::setattr(&file, &Settings::mode(0o640), None);
+    let calls = (2 * room / 100) as u32;
+    let mut replies = 0;
+    for batch in 0..calls / 200 {
+        let calls: Vec<_> =
+            (0..200).map(|call| message(batch * 200 + call, procedure::SETATTR, &change)).collect();
+        replies += wire.ask_all(&calls).iter().map(Vec::len).sum::<usize>() as u64;
+    }
+    assert!(replies > room, "{replies} bytes of replies do not fill {room}");
+    let mut answered = Answered { calls: Vec::new() };
+    let last = self::calls(&mut client, &root, 0xff_0000, "last");
+    answered.ask(&running, last);
+    logged.told(&["flush"]);
+    assert!(left() > room / 4, "of {room} bytes {} are left", left());
+    let kept = logged.status();
+    assert!(kept["replies_bytes"].as_u64().unwrap() > room / 4, "{kept}");
+    assert!(kept["replies_bytes_max"].as_u64().unwrap() < room, "{kept}");
+    let log = Running::log(&logged.place);
+    assert!(log.contains("has little room") && !log.contains("cannot be kept"), "{log}");
+    kill(running);
+    let running = logged.start();
+    answered.ask_again(&running, "with little room");
     stop(running);
 }

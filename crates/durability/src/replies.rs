@@ -8,7 +8,7 @@
 //!
 //! | what | bound |
 //! |---|---|
-//! | the store | `replies_mib` of `[log]`; the oldest segment is removed first, as a whole |
+//! | the store | `replies_mib` of `[log]`, and half of the room that there is for it; the oldest segment is removed first, as a whole |
 //! | age | [`REPLIES_STAY`], in time for which servers ran: a client that is to wait until its server is back sends its calls again however late that is |
 //! | memory | [`GATHERED_BYTES_MAX`]; beyond it the committer writes it to the store (not flushed) |
 //!
@@ -34,6 +34,8 @@ pub(super) const REPLIES_BYTES_MAX: u64 = 64 << 20;
 /// A segment is left when it is as large as this, or a part of the store.
 const SEGMENT_BYTES: u64 = 4 << 20;
 const SEGMENTS_MIN: u64 = 8;
+/// Bytes that a store may have (unless it is configured to have fewer), however full its file system is.
+const BYTES_MIN: u64 = 1 << 20;
 /// However small they are: each start begins one.
 const SEGMENTS_MAX: usize = 1024;
 const CHUNK_BYTES: usize = 256 << 10;
@@ -68,9 +70,37 @@ struct Segments {
     open: Option<File>,
     next_sequence: u64,
     bytes: u64,
-    /// Written and not flushed.
-    is_dirty: bool,
+    /// What the open one may not have on disk, since it was not flushed after it.
+    unflushed: VecDeque<Vec<u8>>,
     told: Option<Instant>,
+    /// That they may have fewer bytes than is configured.
+    is_scarcity_told: bool,
+}
+
+impl Segments {
+    /// # Errors
+    /// The file's. Nobody knows then what of the unflushed is on disk: [`Segments::give_up_open`].
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(open) = self.open.as_ref().filter(|_| !self.unflushed.is_empty()) {
+            open.sync_data()?;
+        }
+        self.unflushed.clear();
+        Ok(())
+    }
+
+    /// The open one takes no more. What it may lack, and what is to be written again.
+    fn give_up_open(&mut self) -> VecDeque<Vec<u8>> {
+        let unflushed = std::mem::take(&mut self.unflushed);
+        let surplus: u64 = unflushed.iter().map(|chunk| chunk.len() as u64).sum();
+        if let (Some(open), Some(file)) = (self.open.take(), self.files.back_mut())
+            // A full disk gets the room back. Otherwise it is there twice, which does no harm.
+            && open.set_len(file.bytes - surplus).is_ok()
+        {
+            file.bytes -= surplus;
+            self.bytes -= surplus;
+        }
+        unflushed
+    }
 }
 
 /// What the store has.
@@ -233,13 +263,13 @@ impl ReplyStore {
     pub(super) fn flush(&self) -> io::Result<()> {
         let mut segments = self.segments.lock();
         let flushed = self.write(&mut segments).and_then(|()| {
-            if segments.is_dirty
-                && let Some(file) = &segments.open
-            {
-                file.sync_data()?;
+            if let Err(error) = segments.flush() {
+                self.take_back(&mut segments, VecDeque::new());
+                return Err(error);
             }
-            segments.is_dirty = false;
-            self.remove_old(&mut segments)
+            let bytes_max = self.bytes_max_now(&segments);
+            self.tell_of_scarcity(&mut segments, bytes_max);
+            self.remove_old(&mut segments, bytes_max)
         });
         match &flushed {
             Ok(()) => segments.told = None,
@@ -251,42 +281,48 @@ impl ReplyStore {
     fn write(&self, segments: &mut Segments) -> io::Result<()> {
         let mut chunks = std::mem::take(&mut *self.gathered.lock()).chunks;
         let now_ms = self.uptime_ms();
-        while let Some(chunk) = chunks.front() {
-            if let Err(error) = self.write_chunk(segments, chunk, now_ms) {
-                // Nobody knows what is in it now.
-                segments.open = None;
-                let mut gathered = self.gathered.lock();
-                while let Some(chunk) = chunks.pop_back() {
-                    gathered.bytes += chunk.len();
-                    gathered.chunks.push_front(chunk);
-                }
-                while gathered.bytes > 2 * GATHERED_BYTES_MAX
-                    && let Some(oldest) = gathered.chunks.pop_front()
-                {
-                    gathered.bytes -= oldest.len();
-                }
+        while let Some(chunk) = chunks.pop_front() {
+            let written = self.write_chunk(segments, &chunk, now_ms);
+            if let Err(error) = written {
+                chunks.push_front(chunk);
+                self.take_back(segments, chunks);
                 return Err(error);
             }
-            chunks.pop_front();
+            segments.unflushed.push_back(chunk);
         }
         Ok(())
     }
 
-    fn write_chunk(&self, segments: &mut Segments, chunk: &[u8], now_ms: u64) -> io::Result<()> {
-        let segment_bytes = SEGMENT_BYTES.min(self.bytes_max / SEGMENTS_MIN);
-        if segments.files.back().is_some_and(|file| file.bytes >= segment_bytes)
-            && let Some(full) = segments.open.take()
+    /// Has in memory again what a segment that failed may lack, and these that come after it.
+    fn take_back(&self, segments: &mut Segments, after: VecDeque<Vec<u8>>) {
+        let mut chunks = segments.give_up_open();
+        chunks.extend(after);
+        let mut gathered = self.gathered.lock();
+        while let Some(chunk) = chunks.pop_back() {
+            gathered.bytes += chunk.len();
+            gathered.chunks.push_front(chunk);
+        }
+        while gathered.bytes > 2 * GATHERED_BYTES_MAX
+            && let Some(oldest) = gathered.chunks.pop_front()
         {
-            full.sync_data()?;
+            gathered.bytes -= oldest.len();
+        }
+    }
+
+    fn write_chunk(&self, segments: &mut Segments, chunk: &[u8], now_ms: u64) -> io::Result<()> {
+        if let (Some(_), Some(file)) = (&segments.open, segments.files.back())
+            && file.bytes >= segment_bytes(self.bytes_max_now(segments))
+        {
+            segments.flush()?;
+            segments.open = None;
         }
         if segments.open.is_none() {
             self.begin_segment(segments, now_ms)?;
         }
-        let Segments { files, open: Some(open), bytes, is_dirty, .. } = segments else {
+        let Segments { files, open: Some(open), bytes, .. } = segments else {
             return Ok(());
         };
         open.write_all(chunk)?;
-        *is_dirty = true;
         *bytes += chunk.len() as u64;
         if let Some(file) = files.back_mut() {
             file.bytes += chunk.len() as u64;
@@ -295,7 +331,22 @@ impl ReplyStore {
         Ok(())
     }
 
+    /// How many bytes the store may have now: with what its file system has left it shares alike, so that it
+    /// never is what fills it.
+    fn bytes_max_now(&self, segments: &Segments) -> u64 {
+        match rustix::fs::statvfs(&self.directory) {
+            // Some tell nothing.
+            Ok(told) if told.f_blocks > 0 => {
+                let left = told.f_bavail.saturating_mul(told.f_frsize);
+                bytes_max_beside(left, segments.bytes, self.bytes_max)
+            }
+            _ => self.bytes_max,
+        }
+    }
+
     fn begin_segment(&self, segments: &mut Segments, now_ms: u64) -> io::Result<()> {
+        let bytes_max = self.bytes_max_now(segments);
+        self.remove_old(segments, bytes_max.saturating_sub(segment_bytes(bytes_max)))?;
         let sequence = segments.next_sequence;
         segments.next_sequence = sequence.saturating_add(1);
         let path = self.directory.join(format!("{sequence:020}.{SUFFIX}"));
@@ -304,8 +355,12 @@ impl ReplyStore {
         let mut file = identity::as_server(|| options.open(&path))??;
         let mut head = Vec::new();
         write_segment_head(&mut head, sequence);
-        file.write_all(&head)?;
-        durable_file::sync_directory_of(&path)?;
+        let begun = file.write_all(&head).and_then(|()| durable_file::sync_directory_of(&path));
+        if let Err(error) = begun {
+            // If that fails, too, the next start does it.
+            let _ = durable_file::remove(&path);
+            return Err(error);
+        }
         let bytes = head.len() as u64;
         segments.open = Some(file);
         segments.bytes += bytes;
@@ -314,14 +369,14 @@ impl ReplyStore {
     }
 
     /// Removes the oldest while they are too many or too old. The one that is written to stays.
-    fn remove_old(&self, segments: &mut Segments) -> io::Result<()> {
+    fn remove_old(&self, segments: &mut Segments, bytes_max: u64) -> io::Result<()> {
         let now_ms = self.uptime_ms();
         let stay_ms = REPLIES_STAY.as_millis() as u64;
         while segments.files.len() > usize::from(segments.open.is_some())
             && let Some(oldest) = segments.files.front()
         {
             let is_old = oldest.newest_ms.saturating_add(stay_ms) < now_ms;
-            let is_much = segments.bytes > self.bytes_max || segments.files.len() > SEGMENTS_MAX;
+            let is_much = segments.bytes > bytes_max || segments.files.len() > SEGMENTS_MAX;
             if !is_old && !is_much {
                 break;
             }
@@ -330,6 +385,21 @@ impl ReplyStore {
             segments.files.pop_front();
         }
         Ok(())
+    }
+
+    fn tell_of_scarcity(&self, segments: &mut Segments, bytes_max: u64) {
+        let is_scarce = bytes_max < self.bytes_max;
+        if is_scarce && !segments.is_scarcity_told {
+            tracing::warn!(
+                "{}: its file system has little room: {} KiB of replies to calls are kept instead of {} \
+                 (replies_mib), which is half of the room that there is for them; a call whose reply has left is \
+                 executed again if it is sent again after a crash",
+                self.directory.display(),
+                bytes_max >> 10,
+                self.bytes_max >> 10
+            );
+        }
+        segments.is_scarcity_told = is_scarce;
     }
 
     /// Keeps further replies in a store that nobody else uses yet: those of the ring that it
@@ -356,7 +426,7 @@ impl ReplyStore {
         let oldest_ms = segments.files.front().map(|file| file.oldest_ms);
         RepliesKept {
             bytes: segments.bytes,
-            bytes_max: self.bytes_max,
+            bytes_max: self.bytes_max_now(&segments),
             reach_ms: oldest_ms.map_or(0, |oldest_ms| self.uptime_ms().saturating_sub(oldest_ms)),
             gathered_bytes,
         }
@@ -383,6 +453,15 @@ fn tell_of_failure(segments: &mut Segments, error: &io::Error) {
              again after a crash may be executed again"
         );
     }
+}
+
+/// How many bytes a store of so many may have, where a file system has so many left and so many are configured.
+fn bytes_max_beside(left: u64, own: u64, configured: u64) -> u64 {
+    (left.saturating_add(own) / 2).max(BYTES_MIN).min(configured)
+}
+
+fn segment_bytes(bytes_max: u64) -> u64 {
+    SEGMENT_BYTES.min(bytes_max / SEGMENTS_MIN)
 }
 
 fn sequence_of(path: &Path) -> Option<u64> {
@@ -416,159 +495,4 @@ fn read_segment(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    /// What stands behind a change: a call of this number, and its reply.
-    fn behind(call: u64, reply: &[u8]) -> Vec<u8> {
-        let mut behind = vec![1];
-        behind.extend_from_slice(&call.to_be_bytes());
-        behind.resize(41, 0);
-        behind.extend_from_slice(reply);
-        behind
-    }
-
-    fn gather(store: &ReplyStore, all: &[Vec<u8>]) {
-        store.gather(all.iter().map(Vec::as_slice));
-    }
-
-    fn read(place: &Path) -> Vec<Vec<u8>> {
-        ReplyStore::open(place, MIB).unwrap().replies.into_newest()
-    }
-
-    #[test]
-    fn what_was_flushed_is_read_however_often_the_store_is_opened() {
-        let place = tempfile::tempdir().unwrap();
-        let mut all = Vec::new();
-        for round in 0..5 {
-            let opened = ReplyStore::open(place.path(), MIB).unwrap();
-            let (store, replies) = (opened.store, opened.replies.into_newest());
-            assert_eq!(replies, all);
-            let more: Vec<_> = (0..20).map(|call| behind(round * 20 + call, b"reply")).collect();
-            gather(&store, &more);
-            store.flush().unwrap();
-            all.extend(more);
-            // Not flushed, and the server is killed. What is no call is never kept.
-            gather(&store, &[behind(1000 + round, b"lost"), vec![0], Vec::new()]);
-        }
-        assert_eq!(read(place.path()), all);
-    }
-
-    #[test]
-    fn of_a_call_that_is_there_twice_the_last_counts() {
-        let place = tempfile::tempdir().unwrap();
-        let OpenedReplies { store, mut replies } = ReplyStore::open(place.path(), MIB).unwrap();
-        gather(&store, &[behind(1, b"one"), behind(2, b"two")]);
-        store.flush().unwrap();
-        store.add(vec![behind(2, b"two"), behind(1, b"again")], &mut replies).unwrap();
-        let expected = [behind(2, b"two"), behind(1, b"again")];
-        assert_eq!(replies.into_newest(), expected);
-        assert_eq!(read(place.path()), expected);
-        // What it had is not written again.
-        let OpenedReplies { store, mut replies } = ReplyStore::open(place.path(), MIB).unwrap();
-        let before = store.kept().bytes;
-        store.add(expected.to_vec(), &mut replies).unwrap();
-        assert_eq!(store.kept().bytes, before);
-    }
-
-    #[test]
-    fn of_a_compound_each_operation_is_kept() {
-        let place = tempfile::tempdir().unwrap();
-        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
-        // An outcome, behind the name of a call without a session and the operation's number.
-        let outcome = |operation: u32| {
-            let mut behind = vec![3, 44];
-            behind.resize(2 + 40, 7);
-            behind.extend_from_slice(&operation.to_le_bytes());
-            behind.push(2);
-            behind
-        };
-        gather(&store, &[outcome(1), outcome(3), outcome(1)]);
-        store.flush().unwrap();
-        assert_eq!(read(place.path()), [outcome(3), outcome(1)]);
-    }
-
-    #[test]
-    fn the_oldest_leave_at_the_bound() {
-        let place = tempfile::tempdir().unwrap();
-        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
-        for round in 0..200 {
-            let more: Vec<_> = (0..100).map(|call| behind(round * 100 + call, &[7; 200])).collect();
-            gather(&store, &more);
-            store.flush().unwrap();
-            let kept = store.kept();
-            assert!(kept.bytes <= MIB && kept.gathered_bytes == 0, "{kept:?}");
-        }
-        let kept = read(place.path());
-        assert_eq!(kept.last(), Some(&behind(19_999, &[7; 200])));
-        assert!((2_500..4_200).contains(&kept.len()), "{}", kept.len());
-        assert_eq!(kept.first(), Some(&behind(20_000 - kept.len() as u64, &[7; 200])));
-    }
-
-    #[test]
-    fn the_old_leave_by_the_time_for_which_servers_ran() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |uptime_ms| {
-            let store = ReplyStore::open(place.path(), MIB).unwrap().store;
-            ReplyStore { uptime_before_ms: store.uptime_before_ms + uptime_ms, ..store }
-        };
-        let stay_ms = REPLIES_STAY.as_millis() as u64;
-        for (call, later_ms) in [(1, 0), (2, stay_ms - 10_000)] {
-            let store = at(later_ms);
-            gather(&store, &[behind(call, b"reply")]);
-            store.flush().unwrap();
-        }
-        let store = at(9_000);
-        store.flush().unwrap();
-        assert_eq!(read(place.path()).len(), 2);
-        assert!(store.kept().reach_ms >= stay_ms - 1_000, "{:?}", store.kept());
-        at(11_000).flush().unwrap();
-        assert_eq!(read(place.path()), [behind(2, b"reply")]);
-    }
-
-    #[test]
-    fn torn_foreign_and_other_segments_do_no_harm() {
-        let place = tempfile::tempdir().unwrap();
-        let files = place.path().join(DIRECTORY);
-        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
-        gather(&store, &[behind(1, b"one"), behind(2, b"two"), behind(3, b"three")]);
-        store.flush().unwrap();
-        let name = |number: u64| files.join(format!("{number:020}.{SUFFIX}"));
-        let bytes = std::fs::read(name(0)).unwrap();
-        let length = bytes.len();
-        std::fs::write(name(0), &bytes[..length - 20]).unwrap();
-        std::fs::write(name(1), b"").unwrap();
-        std::fs::write(name(2), vec![0; 5000]).unwrap();
-        std::fs::write(name(3), b"something else").unwrap();
-        let mut other = bytes.clone();
-        other[8] = 9;
-        std::fs::write(name(4), other).unwrap();
-        std::fs::write(files.join("README"), b"not ours").unwrap();
-        assert_eq!(read(place.path()), [behind(1, b"one"), behind(2, b"two")]);
-        let mut damaged = bytes;
-        damaged[50] ^= 1;
-        std::fs::write(name(0), damaged).unwrap();
-        assert_eq!(read(place.path()), [behind(2, b"two"), behind(3, b"three")]);
-        let mut left: Vec<_> =
-            std::fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left.len(), 2, "{left:?}");
-    }
-
-    #[test]
-    fn a_store_that_cannot_be_written_keeps_what_it_has_for_later() {
-        let place = tempfile::tempdir().unwrap();
-        let store = ReplyStore::open(place.path(), MIB).unwrap().store;
-        let files = place.path().join(DIRECTORY);
-        std::fs::remove_dir(&files).unwrap();
-        gather(&store, &[behind(1, b"one")]);
-        store.flush().unwrap_err();
-        assert!(store.kept().gathered_bytes > 0);
-        std::fs::create_dir(&files).unwrap();
-        gather(&store, &[behind(2, b"two")]);
-        store.flush().unwrap();
-        assert_eq!(read(place.path()), [behind(1, b"one"), behind(2, b"two")]);
-    }
-}
+mod tests;
