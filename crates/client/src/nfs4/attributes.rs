@@ -2,7 +2,7 @@
 
 use steadfast_wire::nfs4::{
     Ace4, Attribute4, Bitmap4, Fattr4, FileType4, HANDLE_BYTES_MAX, NfsStat4, NfsTime4,
-    OPAQUE_BYTES_MAX,
+    OPAQUE_BYTES_MAX, OpenArguments4,
 };
 use steadfast_xdr::{Decode, Reader, XdrError};
 
@@ -48,7 +48,7 @@ macro_rules! decoded {
     )*};
 }
 
-decoded! { u32 u64 bool Bitmap4 FileType4 NfsStat4 NfsTime4 }
+decoded! { u32 u64 bool Bitmap4 FileType4 NfsStat4 NfsTime4 OpenArguments4 }
 
 impl Value for Vec<u8> {
     fn read(r: &mut Reader<'_>) -> Result<Self, XdrError> {
@@ -261,6 +261,8 @@ attributes! {
     change_type: u32 = ChangeAttrType;
     /// Whether it can have extended attributes.
     has_xattrs: bool = XattrSupport;
+    /// What OPEN takes.
+    open_arguments: OpenArguments4 = OpenArguments;
 }
 
 /// The attributes that Linux asks for of an object when it looks at it (4.1, `nfs4_fattr_bitmap`).

@@ -12,7 +12,7 @@ use steadfast_wire::nfs4::{
 
 use super::fattr;
 use super::handles::sealed;
-use super::stateids::{file_key, given};
+use super::stateids::{self, file_key, given};
 use super::status::OrStatus;
 use crate::Shared;
 use crate::complaint::Complaint;
@@ -178,6 +178,16 @@ pub(super) fn delegate(
         }
         Err(why) => none(reason(why)),
     })
+}
+
+/// The stateid of what OPEN has delegated.
+pub(super) fn stateid(delegated: &OpenDelegation4<'_>) -> Option<StateId> {
+    match delegated {
+        OpenDelegation4::Read { stateid, .. } | OpenDelegation4::Write { stateid, .. } => {
+            Some(stateids::of_wire(stateid))
+        }
+        _ => None,
+    }
 }
 
 /// Gives back the delegation that the client had before the server lost it, if that can be.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use steadfast_state::{Client, OwnerInUse, Repeats, ShareAccess, ShareDeny, StateError, StateId};
 use steadfast_vfs::{AccessMask, Attr, CreateHow, FileKind, FsError, PreAttr, SetAttr, Wcc};
 use steadfast_wire::nfs4::{
-    Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDelegation4,
-    OpenDowngrade4Args, OpenHow4,
+    Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenArguments4, OpenClaim4,
+    OpenDelegation4, OpenDowngrade4Args, OpenHow4,
 };
 use steadfast_xdr::{Encode, Writer};
 
@@ -27,10 +27,26 @@ use crate::reply::ReplyBuffer;
 const ACCESS_BITS: u32 = 0x3;
 /// Those that say which delegation is wanted, and when (RFC 8881 §18.16.1).
 const WANT_BITS: u32 = 0x3_ff00;
+/// A delegation instead of an open is wanted, if there is one (RFC 9754 §4), from minor version 2 on.
+const WANT_OPEN_XOR_DELEGATION: u32 = 0x20_0000;
+/// The holder of the delegation wants to tell the file's times. It tells none here, as no delegation says so.
+const WANT_DELEGATED_TIMES: u32 = 0x10_0000;
+/// What OPEN takes, as numbers of bits.
+pub(super) const TAKEN: OpenArguments4 = OpenArguments4 {
+    share_access: 1 << 1 | 1 << 2 | 1 << 3,
+    share_deny: 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3,
+    // Any delegation, none, the end of a wish; and a delegation instead of an open.
+    share_access_want: 1 << 3 | 1 << 4 | 1 << 5 | WANT_OPEN_XOR_DELEGATION,
+    // A name, what was open before, and by a delegation; a handle, and by its delegation.
+    open_claim: 1 << 0 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5,
+    create_mode: 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3,
+};
 /// The owner has to confirm it (RFC 7530 §16.16.2).
 const RESULT_CONFIRM: u32 = 0x2;
 /// Locks are as POSIX has them.
 const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
+/// There is a delegation, and no open (RFC 9754 §4).
+const RESULT_NO_OPEN_STATEID: u32 = 0x10;
 /// Who waits for a lock of the file is told when it is free (`CB_NOTIFY_LOCK`).
 const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
 /// The times that an exclusive create sets to its verifier.
@@ -38,7 +54,11 @@ const TIMES: Bitmap4 = Bitmap4::of(&[Attribute4::TimeAccess, Attribute4::TimeMod
 
 /// What of a file a client opens. Minor version 0 has no wishes for delegations.
 fn share_access(bits: u32, minor_version: u32) -> Result<ShareAccess, NfsStat4> {
-    let known = if minor_version > 0 { ACCESS_BITS | WANT_BITS } else { ACCESS_BITS };
+    let known = match minor_version {
+        0 => ACCESS_BITS,
+        1 => ACCESS_BITS | WANT_BITS,
+        _ => ACCESS_BITS | WANT_BITS | WANT_OPEN_XOR_DELEGATION | WANT_DELEGATED_TIMES,
+    };
     if bits & !known != 0 {
         return Err(NfsStat4::Inval);
     }
@@ -435,8 +455,18 @@ fn find_and_open(
             flags |= RESULT_CONFIRM;
         }
     }
-    let (id, added) = (granted.id(), granted.added());
-    run.is_granted(granted);
+    let (mut id, added) = (granted.id(), granted.added());
+    // What the owner had open already stays, and is told. To deny something takes an open.
+    let may_be_left_out = arguments.share_access & WANT_OPEN_XOR_DELEGATION != 0
+        && granted.is_new_open()
+        && deny.is_empty()
+        && !opened.is_to_be_cut;
+    let mut left_out = if may_be_left_out {
+        Some(granted)
+    } else {
+        run.is_granted(granted);
+        None
+    };
     // Who is told so asks seldom by itself.
     if client.has_callback_path() {
         flags |= RESULT_MAY_NOTIFY_LOCK;
@@ -444,12 +474,25 @@ fn find_and_open(
     let set = if opened.is_to_be_cut { Bitmap4::of(&[Attribute4::Size]) } else { opened.set };
     run.progress.current.stateid = Some(id);
     let delegated = if is_reclaim {
-        delegations::reclaim(run, client, file, reclaimed)?
+        delegations::reclaim(run, client, file, reclaimed)
     } else if run.minor_version == 0 || delegation.is_some() {
-        OpenDelegation4::None
+        Ok(OpenDelegation4::None)
     } else {
-        delegations::delegate(run, client, file, wanted)?
+        delegations::delegate(run, client, file, wanted)
     };
+    let its_id = delegated.as_ref().ok().and_then(delegations::stateid);
+    if let Some(its_id) = its_id
+        && let Some(open) = left_out.take()
+    {
+        state.take_back(open);
+        flags |= RESULT_NO_OPEN_STATEID;
+        id = StateId::ANONYMOUS;
+        run.progress.current.stateid = Some(its_id);
+    }
+    if let Some(open) = left_out {
+        run.is_granted(open);
+    }
+    let delegated = delegated?;
     let told_at = reply.bytes.len();
     let mut w = Writer::new(&mut reply.bytes);
     stateids::encode(&mut w, &id);
@@ -458,13 +501,7 @@ fn find_and_open(
     set.encode(&mut w);
     delegated.encode(&mut w);
     if opened.is_to_be_cut {
-        let delegation = match &delegated {
-            OpenDelegation4::Read { stateid, .. } | OpenDelegation4::Write { stateid, .. } => {
-                Some(stateids::of_wire(stateid))
-            }
-            _ => None,
-        };
-        run.end_state((added, delegation), told_at, reply);
+        run.end_state((added, its_id), told_at, reply);
         cut(run)?;
     }
     Ok(())

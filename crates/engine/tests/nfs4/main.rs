@@ -15,6 +15,7 @@ mod gate;
 mod harness;
 mod holders;
 mod idmap;
+mod instead;
 mod listings;
 mod local_guards;
 mod local_locks;

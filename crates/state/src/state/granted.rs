@@ -112,6 +112,11 @@ impl Granted {
         self.id
     }
 
+    /// Whether an open is meant that was not there before.
+    pub fn is_new_open(&self) -> bool {
+        matches!(&self.what, What::Open(open) if open.seqid_before.is_none())
+    }
+
     /// The open has another seqid since then, by the same request.
     pub fn follow(&mut self, id: StateId) {
         self.id = id;

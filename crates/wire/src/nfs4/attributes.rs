@@ -139,6 +139,8 @@ numbers! {
         ModeUmask = 81,
         /// Whether it can have extended attributes (RFC 8276).
         XattrSupport = 82,
+        /// What OPEN takes (RFC 9754 §3).
+        OpenArguments = 86,
     }
 }
 
@@ -257,6 +259,56 @@ impl Encode for Bitmap4 {
         w.u32(length as u32);
         for word in self.words.iter().take(length) {
             w.u32(*word);
+        }
+    }
+}
+
+/// What the arguments of OPEN may be (`open_arguments4`, RFC 9754 §3): each a set of numbers, of which those up to 31
+/// are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenArguments4 {
+    /// 1: to read, 2: to write, 3: both.
+    pub share_access: u32,
+    /// What others may be denied: 0: nothing, 1: reading, 2: writing, 3: both.
+    pub share_deny: u32,
+    /// Wishes, by their bits of `share_access` divided by 256, and from 16 on by the bit's number.
+    pub share_access_want: u32,
+    /// `open_claim_type4`.
+    pub open_claim: u32,
+    /// `createmode4`.
+    pub create_mode: u32,
+}
+
+impl OpenArguments4 {
+    fn sets(&self) -> [u32; 5] {
+        let Self { share_access, share_deny, share_access_want, open_claim, create_mode } = *self;
+        [share_access, share_deny, share_access_want, open_claim, create_mode]
+    }
+}
+
+impl<'a> Decode<'a> for OpenArguments4 {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, XdrError> {
+        let mut sets = [0; 5];
+        for set in &mut sets {
+            for index in 0..r.u32()? {
+                let word = r.u32()?;
+                if index == 0 {
+                    *set = word;
+                }
+            }
+        }
+        let [share_access, share_deny, share_access_want, open_claim, create_mode] = sets;
+        Ok(Self { share_access, share_deny, share_access_want, open_claim, create_mode })
+    }
+}
+
+impl Encode for OpenArguments4 {
+    fn encode(&self, w: &mut Writer<'_>) {
+        for set in self.sets() {
+            w.u32(u32::from(set != 0));
+            if set != 0 {
+                w.u32(set);
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ mod status;
 mod v40;
 mod xattrs;
 
-pub use attributes::{Attribute4, Bitmap4, Fattr4};
+pub use attributes::{Attribute4, Bitmap4, Fattr4, OpenArguments4};
 pub use callback::{
     CALLBACK_COMPOUND, CALLBACK_VERSION, CallbackCompoundHead4, CallbackGetAttr4Args,
     CallbackGetAttr4Result, CallbackNotifyLock4Args, CallbackOp4, CallbackRecall4Args,

@@ -10,12 +10,12 @@ use steadfast_wire::nfs4::{
     CopyRequirements4, Create4Args, CreateSession4Args, CreateSession4Result, CreateType4,
     ExchangeId4Args, ExchangeId4Result, Fattr4, GetXattr4Result, ImplementationId4, IoAdvise4Args,
     ListXattrs4Args, ListXattrs4Result, Lock4Args, LockDenied4, LockOwner4, LockType4, LockU4Args,
-    Locker4, NetLoc4, NfsStat4, Op4, Open4Args, Open4Result, OpenClaim4, OpenConfirm4Args,
-    OpenDelegation4, OpenDowngrade4Args, OpenHow4, Read4Args, Read4Result, ReadPlus4Args,
-    ReadPlus4Result, ReferringCall4, ReferringCallList4, ReleaseLockOwner4Args, Renew4Args,
-    SecFlavour4, SecInfo4Result, Seek4Args, Seek4Result, SetClientId4Args, SetClientId4Result,
-    SetClientIdConfirm4Args, SetXattr4Args, SetXattrOption4, SpaceLimit4, StateId4, StateProtect4,
-    StateProtectResult4, TestStateId4Result, Write4Args, XattrName4Args,
+    Locker4, NetLoc4, NfsStat4, Op4, Open4Args, Open4Result, OpenArguments4, OpenClaim4,
+    OpenConfirm4Args, OpenDelegation4, OpenDowngrade4Args, OpenHow4, Read4Args, Read4Result,
+    ReadPlus4Args, ReadPlus4Result, ReferringCall4, ReferringCallList4, ReleaseLockOwner4Args,
+    Renew4Args, SecFlavour4, SecInfo4Result, Seek4Args, Seek4Result, SetClientId4Args,
+    SetClientId4Result, SetClientIdConfirm4Args, SetXattr4Args, SetXattrOption4, SpaceLimit4,
+    StateId4, StateProtect4, StateProtectResult4, TestStateId4Result, Write4Args, XattrName4Args,
 };
 use steadfast_wire::rpc::AuthSys;
 use steadfast_xdr::{Decode, Encode, Reader};
@@ -394,6 +394,26 @@ fn extended_attributes() {
     }
     let of = [Attribute4::CloneBlkSize, Attribute4::ModeUmask, Attribute4::XattrSupport];
     check(&Bitmap4::of(&of), b"\0\0\0\x03\0\0\0\0\0\0\0\0\0\x06\x20\0");
+}
+
+#[test]
+fn what_open_takes() {
+    let told = OpenArguments4 {
+        share_access: 14,
+        share_deny: 15,
+        share_access_want: 1 << 21 | 8,
+        open_claim: 0,
+        create_mode: 1,
+    };
+    check(
+        &told,
+        b"\0\0\0\x01\0\0\0\x0e\0\0\0\x01\0\0\0\x0f\0\0\0\x01\0\x20\0\x08\0\0\0\0\0\0\0\x01\0\0\0\x01",
+    );
+    check(&Bitmap4::of(&[Attribute4::OpenArguments]), b"\0\0\0\x03\0\0\0\0\0\0\0\0\0\x40\0\0");
+    // Longer than is needed.
+    let long = b"\0\0\0\x02\0\0\0\x0e\0\0\0\x07\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let read = OpenArguments4::decode(&mut Reader::new(long)).unwrap();
+    assert_eq!(read, OpenArguments4 { share_access: 14, ..OpenArguments4::default() });
 }
 
 #[test]

@@ -185,3 +185,47 @@ fn asked_after(context: &Context, done: Done, mine: &Path, theirs: &Path) -> Res
     expect_equal(&read(&theirs)?.len(), &written, "what another client reads")?;
     expect_equal(&read(&mine)?.len(), &written, "what the holder reads")
 }
+
+/// How many requests a mount has made, of all operations.
+fn requests(mount: &Mount) -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/mountstats")?;
+    let at = format!(" mounted on {} ", mount.path().display());
+    let mut lines = text.lines().skip_while(|line| !line.contains(&at)).skip(1);
+    let of_it = lines.by_ref().take_while(|line| !line.starts_with("device "));
+    let counts = of_it.skip_while(|line| line.trim() != "per-op statistics").skip(1);
+    let counts = counts.filter_map(|line| line.split_once(':')?.1.split_whitespace().next());
+    counts.map(|count| count.parse::<u64>().context("a count of mountstats")).sum()
+}
+
+/// Ten times a program looks at many files, opens and reads them, as imports do: with delegations the server hears
+/// of the first time.
+pub(crate) fn opened_again(context: &Context) -> Result<()> {
+    const ROUNDS: u64 = 10;
+    let files: u64 = context.by_version(100, 5_000);
+    let kind = context.value("delegations")?;
+    let (mount, directory) = context.mount_main("")?;
+    let on_server = context.on_server("main")?;
+    let of = |directory: &Path, number: u64| directory.join(format!("module-{number}.py"));
+    for number in 0..files {
+        std::fs::write(of(&on_server, number), format!("# {number}"))?;
+    }
+    let before = requests(&mount)?;
+    let began = Instant::now();
+    for round in 0..ROUNDS {
+        for number in 0..files {
+            let path = of(&directory, number);
+            ensure!(std::fs::metadata(&path)?.is_file(), "{number} in round {round}");
+            expect_equal(&read(&path)?, &format!("# {number}"), "what is read")?;
+        }
+    }
+    let made = requests(&mount)? - before;
+    let took = began.elapsed();
+    context.note(&format!(
+        "{files} files, each looked at, opened and read {ROUNDS} times: {made} requests, {took:?}; delegations: {kind}"
+    ))?;
+    let is_delegating = ["4.1", "4.2"].contains(&context.nfs_version()?) && kind != "none";
+    // A lookup, an open, a read, a close of each; without, an open and a close each time.
+    let most = if is_delegating { 4 * files + files / 2 + 50 } else { u64::MAX };
+    ensure!(made <= most, "{made} requests, {most} are wanted at the most");
+    Ok(())
+}

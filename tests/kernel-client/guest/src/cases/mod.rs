@@ -67,6 +67,7 @@ const CASES: &[(&str, Stage, u64, u64, Function)] = &[
     ("locks-reclaimed", Stage::Main, 240, 240, locks::reclaimed),
     ("delegations", Stage::Main, 120, 120, delegations::recalled_for_nfs3),
     ("delegations-asked", Stage::Main, 120, 120, delegations::asked_for_nfs3),
+    ("delegations-opened-again", Stage::Main, 120, 900, delegations::opened_again),
     ("supplementary-groups", Stage::Main, 60, 60, identities::supplementary_groups),
     ("no-root-squash", Stage::Main, 60, 60, identities::no_root_squash),
     ("root-squash", Stage::Main, 60, 60, identities::root_squash),
