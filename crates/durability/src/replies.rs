@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use steadfast_engine::{call_of, kept_as};
-use steadfast_intent_log::replies::{Segment, SegmentError, write_entry, write_segment_head};
+use steadfast_intent_log::replies::{
+    REPLIES_HEAD_BYTES, Segment, SegmentError, entry_bytes, write_entry, write_segment_head,
+};
 use steadfast_sys::{durable_file, identity};
 
 const DIRECTORY: &str = "replies";
@@ -45,6 +47,10 @@ const GATHERED_BYTES_MAX: usize = 16 << 20;
 pub(super) const REPLIES_STAY: Duration = Duration::from_secs(65);
 /// Between two messages that the store cannot be written.
 const TELL_AGAIN: Duration = Duration::from_secs(30);
+/// Between two messages that it has little room.
+const TELL_OF_SCARCITY_AGAIN: Duration = Duration::from_secs(3600);
+/// For so long after a failure a committer does not try it again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct Gathered {
@@ -73,8 +79,9 @@ struct Segments {
     /// What the open one may not have on disk, since it was not flushed after it.
     unflushed: VecDeque<Vec<u8>>,
     told: Option<Instant>,
+    failed: Option<Instant>,
     /// That they may have fewer bytes than is configured.
-    is_scarcity_told: bool,
+    told_of_scarcity: Option<Instant>,
 }
 
 impl Segments {
@@ -98,6 +105,10 @@ impl Segments {
         {
             file.bytes -= surplus;
             self.bytes -= surplus;
+            if file.bytes <= REPLIES_HEAD_BYTES as u64 && durable_file::remove(&file.path).is_ok() {
+                self.bytes -= file.bytes;
+                self.files.pop_back();
+            }
         }
         unflushed
     }
@@ -250,6 +261,7 @@ impl ReplyStore {
         };
         if bytes > GATHERED_BYTES_MAX
             && let Some(mut segments) = self.segments.try_lock()
+            && segments.failed.is_none_or(|failed| failed.elapsed() > TRY_AGAIN)
             && let Err(error) = self.write(&mut segments)
         {
             tell_of_failure(&mut segments, &error);
@@ -272,7 +284,7 @@ impl ReplyStore {
             self.remove_old(&mut segments, bytes_max)
         });
         match &flushed {
-            Ok(()) => segments.told = None,
+            Ok(()) => (segments.told, segments.failed) = (None, None),
             Err(error) => tell_of_failure(&mut segments, error),
         }
         flushed
@@ -298,11 +310,14 @@ impl ReplyStore {
         let mut chunks = segments.give_up_open();
         chunks.extend(after);
         let mut gathered = self.gathered.lock();
-        while let Some(chunk) = chunks.pop_back() {
+        while let Some(mut chunk) = chunks.pop_back() {
+            chunk.shrink_to_fit();
             gathered.bytes += chunk.len();
             gathered.chunks.push_front(chunk);
         }
-        while gathered.bytes > 2 * GATHERED_BYTES_MAX
+        // What leaves here would leave the store as well.
+        let most = (2 * GATHERED_BYTES_MAX).max(self.bytes_max as usize);
+        while gathered.bytes > most
             && let Some(oldest) = gathered.chunks.pop_front()
         {
             gathered.bytes -= oldest.len();
@@ -388,8 +403,10 @@ impl ReplyStore {
     }
 
     fn tell_of_scarcity(&self, segments: &mut Segments, bytes_max: u64) {
-        let is_scarce = bytes_max < self.bytes_max;
-        if is_scarce && !segments.is_scarcity_told {
+        let is_due =
+            segments.told_of_scarcity.is_none_or(|at| at.elapsed() > TELL_OF_SCARCITY_AGAIN);
+        if bytes_max < self.bytes_max && is_due {
+            segments.told_of_scarcity = Some(Instant::now());
             tracing::warn!(
                 "{}: its file system has little room: {} KiB of replies to calls are kept instead of {} \
                  (replies_mib), which is half of the room that there is for them; a call whose reply has left is \
@@ -399,7 +416,6 @@ impl ReplyStore {
                 self.bytes_max >> 10
             );
         }
-        segments.is_scarcity_told = is_scarce;
     }
 
     /// Keeps further replies in a store that nobody else uses yet: those of the ring that it
@@ -410,13 +426,52 @@ impl ReplyStore {
     pub(super) fn add(&self, ring: Vec<Vec<u8>>, replies: &mut Replies) -> io::Result<()> {
         {
             let known: HashSet<&[u8]> = replies.all.iter().flatten().map(Vec::as_slice).collect();
-            let lacking = ring.iter().map(Vec::as_slice).filter(|behind| !known.contains(behind));
-            self.gather(lacking);
+            let is_lacking = |behind: &&[u8]| !known.contains(behind);
+            let first_known = ring.iter().position(|behind| known.contains(behind.as_slice()));
+            let (older, newer) = ring.split_at(first_known.unwrap_or(0));
+            let newer: Vec<&[u8]> = newer.iter().map(Vec::as_slice).filter(is_lacking).collect();
+            let older = self.that_find_room(older, &newer, replies);
+            self.gather(older.into_iter().chain(newer));
         }
         for behind in ring {
             replies.push(behind, self.bytes_max as usize);
         }
         self.flush()
+    }
+
+    /// Of replies that are older than all that the store has, those that it may have dropped at its bound must not come
+    /// back as the newest: the newest of them that find room, and no reply that a call has a newer one of.
+    fn that_find_room<'b>(
+        &self,
+        older: &'b [Vec<u8>],
+        newer: &[&[u8]],
+        replies: &Replies,
+    ) -> Vec<&'b [u8]> {
+        let calls: HashSet<&[u8]> =
+            replies.iter().chain(newer.iter().copied()).filter_map(kept_as).collect();
+        let segments = self.segments.lock();
+        let bytes_max = self.bytes_max_now(&segments);
+        let taken: usize = newer.iter().map(|behind| entry_bytes(behind.len())).sum();
+        // One that is half empty has dropped nothing at its bound, unless there was less room before.
+        let mut room = match segments.bytes > bytes_max / 2 {
+            true => 0,
+            false => bytes_max
+                .saturating_sub(segment_bytes(bytes_max) + segments.bytes)
+                .saturating_sub(taken as u64),
+        };
+        let mut found: Vec<&[u8]> = Vec::new();
+        for behind in older.iter().rev().map(Vec::as_slice) {
+            let bytes = entry_bytes(behind.len()) as u64;
+            if bytes > room {
+                break;
+            }
+            if kept_as(behind).is_some_and(|call| !calls.contains(call)) {
+                room -= bytes;
+                found.push(behind);
+            }
+        }
+        found.reverse();
+        found
     }
 
     /// What it has.
@@ -445,6 +500,7 @@ pub fn kept_replies(state_directory: &Path) -> io::Result<Vec<Vec<u8>>> {
 }
 
 fn tell_of_failure(segments: &mut Segments, error: &io::Error) {
+    segments.failed = Some(Instant::now());
     if segments.told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
         segments.told = Some(Instant::now());
         tracing::error!(

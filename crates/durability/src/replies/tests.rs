@@ -11,6 +11,10 @@ fn behind(call: u64, reply: &[u8]) -> Vec<u8> {
     behind
 }
 
+fn call_number(behind: &[u8]) -> u64 {
+    u64::from_be_bytes(behind[1..9].try_into().unwrap())
+}
+
 fn gather(store: &ReplyStore, all: &[Vec<u8>]) {
     store.gather(all.iter().map(Vec::as_slice));
 }
@@ -219,13 +223,69 @@ fn a_failed_write_leaves_nothing_behind_that_takes_room() {
     write(&store, &[behind(1, &[1; 1000])]).unwrap();
     let before = store.kept().bytes;
     let path = store.segments.lock().files[0].path.clone();
-    let bytes = path.metadata().unwrap().len();
-    assert_eq!(bytes, before);
+    assert_eq!(path.metadata().unwrap().len(), before);
     let again = store.segments.lock().give_up_open();
     assert_eq!(again.len(), 1);
-    let after = path.metadata().unwrap().len();
-    assert!(after < 100, "{after}");
-    assert_eq!(store.kept().bytes, after);
+    assert!(!path.exists());
+    assert_eq!(store.kept().bytes, 0);
+    assert!(store.segments.lock().files.is_empty());
+    // What was flushed stays.
+    write(&store, &[behind(2, b"two")]).unwrap();
+    store.flush().unwrap();
+    write(&store, &[behind(3, b"three")]).unwrap();
+    store.segments.lock().give_up_open();
+    assert_eq!(read(place.path()), [behind(2, b"two")]);
+}
+
+#[test]
+fn as_much_as_the_store_may_have_waits_until_it_can_be_written() {
+    let place = tempfile::tempdir().unwrap();
+    let store = ReplyStore::open(place.path(), 64 * MIB).unwrap().store;
+    let files = place.path().join(DIRECTORY);
+    std::fs::remove_dir(&files).unwrap();
+    let all: Vec<_> = (0..10_000).map(|call| behind(call, &[7; 4_000])).collect();
+    for some in all.chunks(100) {
+        gather(&store, some);
+    }
+    store.flush().unwrap_err();
+    std::fs::create_dir(&files).unwrap();
+    store.flush().unwrap();
+    let kept = ReplyStore::open(place.path(), 64 * MIB).unwrap().replies.into_newest();
+    let kept: Vec<_> = kept.iter().map(|one| call_number(one)).collect();
+    assert_eq!(kept, (0..10_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_left_at_the_bound_does_not_come_back_as_the_newest() {
+    let place = tempfile::tempdir().unwrap();
+    let reply = |call| behind(call, &[7; 200]);
+    let store = ReplyStore::open(place.path(), MIB).unwrap().store;
+    for round in 0..200 {
+        let more: Vec<_> = (0..100).map(|call| reply(round * 100 + call)).collect();
+        gather(&store, &more);
+        store.flush().unwrap();
+    }
+    // The ring has half of them still, and what was not flushed.
+    for _ in 0..3 {
+        let OpenedReplies { store, mut replies } = ReplyStore::open(place.path(), MIB).unwrap();
+        store.add((10_000..20_010).map(reply).collect(), &mut replies).unwrap();
+        let kept: Vec<_> = read(place.path()).iter().map(|one| call_number(one)).collect();
+        assert!(kept.len() > 2_500, "{}", kept.len());
+        assert!(kept.is_sorted(), "from {:?} to {:?}", kept.first(), kept.last());
+        assert_eq!((kept.last(), kept.len()), (Some(&20_009), 20_010 - kept[0] as usize));
+    }
+}
+
+#[test]
+fn what_the_store_never_had_comes_from_the_ring_wherever_it_is() {
+    let place = tempfile::tempdir().unwrap();
+    let OpenedReplies { store, mut replies } = ReplyStore::open(place.path(), MIB).unwrap();
+    store.add(vec![behind(2, b"two")], &mut replies).unwrap();
+    let ring = [(1, &b"one"[..]), (2, b"before"), (2, b"two"), (3, b"three")];
+    let ring = ring.map(|(call, reply)| behind(call, reply)).to_vec();
+    store.add(ring, &mut replies).unwrap();
+    let expected = [behind(2, b"two"), behind(1, b"one"), behind(3, b"three")];
+    assert_eq!(read(place.path()), expected);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use steadfast_wire::nfs4::{Attribute4, Bitmap4, NfsStat4};
 use steadfast_xdr::{Encode, Writer};
 
 use super::fattr_decode::settable_by_exclusive;
-use super::{LEASE_S, acl, open};
+use super::{LEASE_S, acl, wishes};
 use crate::change_attribute::change_of;
 use crate::compound::Versions;
 use crate::wire_handle::SealedHandle;
@@ -281,7 +281,7 @@ fn encode_one(w: &mut Writer<'_>, number: u32, known: &Known<'_>) {
         }
         n if n == is(Attribute4::ChangeAttrType) => w.u32(CHANGE_TYPE),
         n if n == is(Attribute4::XattrSupport) => w.bool(info.is_some_and(|it| it.has_xattrs)),
-        n if n == is(Attribute4::OpenArguments) => open::TAKEN.encode(w),
+        n if n == is(Attribute4::OpenArguments) => wishes::TAKEN.encode(w),
         n => debug_assert!(false, "attribute {n} is supported and not told"),
     }
 }

@@ -27,6 +27,7 @@ mod set_client;
 mod setting;
 mod stateids;
 pub(crate) mod status;
+mod wishes;
 mod xattr;
 
 use std::hash::Hasher;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use steadfast_state::{Client, OwnerInUse, Repeats, ShareAccess, ShareDeny, StateError, StateId};
 use steadfast_vfs::{AccessMask, Attr, CreateHow, FileKind, FsError, PreAttr, SetAttr, Wcc};
 use steadfast_wire::nfs4::{
-    Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenArguments4, OpenClaim4,
-    OpenDelegation4, OpenDowngrade4Args, OpenHow4,
+    Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDelegation4,
+    OpenDowngrade4Args, OpenHow4,
 };
 use steadfast_xdr::{Encode, Writer};
 
@@ -17,30 +17,13 @@ use super::idmap::to_set;
 use super::names::{self, look_up};
 use super::stateids::{self, client_named, client_of, file_key, given};
 use super::status::{OrStatus, status_of_state};
+use super::wishes::{self, ACCESS_BITS, WANT_OPEN_XOR_DELEGATION};
 use super::{owners, reclaim, setting};
 use crate::call::{Call, Target};
 use crate::compound::{Op, Run};
 use crate::progress::{Object, Told};
 use crate::reply::ReplyBuffer;
 
-/// Bits of `share_access` that say what the file is opened for.
-const ACCESS_BITS: u32 = 0x3;
-/// Those that say which delegation is wanted, and when (RFC 8881 §18.16.1).
-const WANT_BITS: u32 = 0x3_ff00;
-/// A delegation instead of an open is wanted, if there is one (RFC 9754 §4), from minor version 2 on.
-const WANT_OPEN_XOR_DELEGATION: u32 = 0x20_0000;
-/// The holder of the delegation wants to tell the file's times. It tells none here, as no delegation says so.
-const WANT_DELEGATED_TIMES: u32 = 0x10_0000;
-/// What OPEN takes, as numbers of bits.
-pub(super) const TAKEN: OpenArguments4 = OpenArguments4 {
-    share_access: 1 << 1 | 1 << 2 | 1 << 3,
-    share_deny: 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3,
-    // Any delegation, none, the end of a wish; and a delegation instead of an open.
-    share_access_want: 1 << 3 | 1 << 4 | 1 << 5 | WANT_OPEN_XOR_DELEGATION,
-    // A name, what was open before, and by a delegation; a handle, and by its delegation.
-    open_claim: 1 << 0 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5,
-    create_mode: 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3,
-};
 /// The owner has to confirm it (RFC 7530 §16.16.2).
 const RESULT_CONFIRM: u32 = 0x2;
 /// Locks are as POSIX has them.
@@ -54,12 +37,7 @@ const TIMES: Bitmap4 = Bitmap4::of(&[Attribute4::TimeAccess, Attribute4::TimeMod
 
 /// What of a file a client opens. Minor version 0 has no wishes for delegations.
 fn share_access(bits: u32, minor_version: u32) -> Result<ShareAccess, NfsStat4> {
-    let known = match minor_version {
-        0 => ACCESS_BITS,
-        1 => ACCESS_BITS | WANT_BITS,
-        _ => ACCESS_BITS | WANT_BITS | WANT_OPEN_XOR_DELEGATION | WANT_DELEGATED_TIMES,
-    };
-    if bits & !known != 0 {
+    if bits & !wishes::known_bits(minor_version) != 0 {
         return Err(NfsStat4::Inval);
     }
     match ShareAccess::from_bits_truncate((bits & ACCESS_BITS) as u8) {
@@ -481,13 +459,21 @@ fn find_and_open(
         delegations::delegate(run, client, file, wanted)
     };
     let its_id = delegated.as_ref().ok().and_then(delegations::stateid);
-    if let Some(its_id) = its_id
-        && let Some(open) = left_out.take()
-    {
-        state.take_back(open);
-        flags |= RESULT_NO_OPEN_STATEID;
-        id = StateId::ANONYMOUS;
-        run.progress.current.stateid = Some(its_id);
+    // One to read does not stand for an open to write, which reclaims may have beside it.
+    let is_enough = delegated.as_ref().is_ok_and(|told| match told {
+        OpenDelegation4::Read { .. } => !access.contains(ShareAccess::WRITE),
+        OpenDelegation4::Write { .. } => true,
+        _ => false,
+    });
+    if is_enough && let Some(open) = left_out.take() {
+        match state.leave_out(open) {
+            Some(open) => left_out = Some(open),
+            None => {
+                flags |= RESULT_NO_OPEN_STATEID;
+                id = StateId::ANONYMOUS;
+                run.progress.current.stateid = its_id;
+            }
+        }
     }
     if let Some(open) = left_out {
         run.is_granted(open);

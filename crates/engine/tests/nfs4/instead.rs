@@ -1,5 +1,6 @@
 //! OPEN that grants a delegation instead of an open (RFC 9754 §4), and what OPEN takes (§3).
 
+use steadfast_engine::Delegations;
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, Close4Args, GetAttr4Args, NfsStat4, Op4, Open4Args, Open4Result,
     OpenArguments4, OpenClaim4, OpenDelegation4, OpenHow4, Read4Args, StateId4,
@@ -9,7 +10,8 @@ use steadfast_xdr::{Decode, Reader};
 use crate::compounds::Ops;
 use crate::delegations::{BOTH, Bench, READ, SECOND, WANT_ANY, open_cut, returns};
 use crate::gate::by_stateid;
-use crate::harness::Client;
+use crate::harness::{Client, sender};
+use crate::reclaim::{Machine, reclaiming};
 use crate::taking_back::without_flush;
 
 const INSTEAD: u32 = 0x20_0000;
@@ -93,6 +95,23 @@ fn a_delegation_instead_of_an_open_is_all_that_there_is() {
         one.run(&Ops::put(&bench.file).op(Op4::Close, &close)).succeeds();
         assert!(denies(&two).is_ok());
     }
+}
+
+/// After a loss of all state.
+#[test]
+fn an_open_to_write_is_reclaimed_beside_a_delegation_to_read() {
+    let mut machine = Machine::new();
+    let server = machine.start_with(Delegations::Write);
+    let maker = Client::new(&server, b"c", sender(1));
+    let file = server.make_file(&maker.handle(&[b"a"]), b"f", 0o666);
+    open(&maker, &file, BOTH | WANT_NONE, 0, OpenClaim4::Fh).unwrap();
+    let server = machine.start_with(Delegations::Write);
+    let one = Client { minor: 2, ..reclaiming(&server, b"c") };
+    let wish = BOTH | WANT_ANY | INSTEAD;
+    let (stateid, is_none, delegation) =
+        open(&one, &file, wish, 0, OpenClaim4::Previous(1)).unwrap();
+    assert!(!is_none && delegation.is_some());
+    assert_eq!(by_stateid(&one, &file, stateid)[1], 0);
 }
 
 #[test]

@@ -174,6 +174,31 @@ impl State {
         }
     }
 
+    /// Ends a new open for which a delegation stands (RFC 9754 §4). If another OPEN of its owner has asked for it
+    /// meanwhile, it stays, and is given back: whoever is told of the later seqid waits for the one before.
+    pub fn leave_out(&self, granted: Granted) -> Option<Granted> {
+        let client = Arc::clone(&granted.client);
+        let What::Open(GrantedOpen { number, seqid_before: None, .. }) = granted.what else {
+            return Some(granted);
+        };
+        {
+            let mut owners = client.owners.lock();
+            let mut opens = client.opens.lock();
+            let record = opens.get(number).map(|record| (record.seqid, record.file));
+            if let Some((seqid, file)) = record {
+                if seqid != granted.id.seqid {
+                    drop((opens, owners));
+                    return Some(granted);
+                }
+                self.end_open(&client, &mut opens, number, &file);
+                owners.taken_back(&client, number);
+            }
+        }
+        // What it has added is settled: nothing is left of it.
+        drop(granted);
+        None
+    }
+
     /// What the process before this one has granted an OPEN that is still to be settled, by
     /// [`Granted::added`]; `None` if it is not there.
     pub fn granted_before(&self, client: &Arc<Client>, id: StateId, added: u32) -> Option<Granted> {

@@ -338,3 +338,22 @@ fn the_next_process_takes_back_nothing_that_another_open_had_asked_for() {
     state.take_back(first);
     assert_eq!(state.opens(), 0, "in one process both are known to have failed");
 }
+
+/// RFC 9754 §4: a delegation stands for it.
+#[test]
+fn an_open_is_left_out_unless_another_has_asked_for_it_meanwhile() {
+    let state = state();
+    let [one, two] = ["a", "b"].map(|owner| client(&state, 0, owner));
+    let granted = grant(&state, &one, b"o", (BOTH, DENY_WRITE)).expect("granted");
+    assert!(state.leave_out(granted).is_none());
+    assert_eq!((state.opens(), state.open_files()), (0, 0));
+    let other = grant(&state, &two, b"o", (WRITE, DENY_NONE)).expect("nobody denies it").id();
+    state.close(&two, &other, None).expect("open");
+    // The owner's second OPEN is told of seqid 2, which its client takes after seqid 1 only.
+    let first = grant(&state, &one, b"o", (READ, DENY_NONE)).expect("granted");
+    let second = grant(&state, &one, b"o", (READ, DENY_NONE)).expect("granted");
+    assert_eq!(second.id(), StateId { seqid: 2, ..first.id() });
+    assert!(state.leave_out(first).is_some(), "the second has it, too");
+    assert!(state.leave_out(second).is_some(), "it was there already");
+    assert_eq!(state.opens(), 1);
+}
