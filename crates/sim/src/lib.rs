@@ -52,6 +52,7 @@ mod leftovers;
 mod locks;
 mod message;
 mod names;
+mod old;
 mod random;
 mod server;
 mod world;
@@ -131,6 +132,10 @@ pub struct Report {
     pub grants: u64,
     /// Locks that hosts waited for, and were called that they have.
     pub waits: u64,
+    /// Locks that clients of NFSv4 were granted after they had been denied them.
+    pub waited: u64,
+    /// How often a client of NFSv4.1 that waits was told that it may ask again.
+    pub notices: u64,
     /// How often a host has restarted.
     pub host_restarts: u64,
     /// Locks that were reclaimed.
