@@ -239,6 +239,14 @@ impl Disk {
         self.kill_at.store(change, Ordering::Relaxed);
     }
 
+    /// A file, as a process of the server's machine opens it to lock it.
+    pub(crate) fn open_locally(
+        &self,
+        file: &StorageHandle,
+    ) -> Result<Box<dyn RangeLocks>, FsError> {
+        self.live.open_for_locks(file, RangeLock::Write)
+    }
+
     /// The object of this name in the root.
     pub(crate) fn find(&self, name: &[u8]) -> Option<StorageHandle> {
         let cred = Cred { uid: 0, gid: 0, groups: Default::default() };

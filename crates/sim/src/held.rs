@@ -9,6 +9,8 @@ use crate::Checked;
 
 /// The server's lease in ms.
 pub(crate) const LEASE_MS: u64 = 90_000;
+/// Processes of the server's machine have numbers from here on.
+pub(crate) const LOCALS_FROM: u64 = 1 << 40;
 /// Who waits and does not ask again has a place in the order for so long, in ms. Nobody tells the server that a wait
 /// is over.
 pub(crate) const WAIT_LASTS_MS: u64 = 40_000;
@@ -243,6 +245,11 @@ impl Held {
         }
     }
 
+    /// Whether a process of the server's machine has a block of a file.
+    pub(crate) fn is_local(&self, block: &Lock) -> bool {
+        self.locks.iter().any(|lock| lock.client >= LOCALS_FROM && lock.overlaps(block))
+    }
+
     /// Whether a worker holds a block of a file, or may.
     pub(crate) fn has_block(&self, block: &Lock) -> bool {
         let mut all = self.locks.iter().chain(&self.uncertain).chain(self.claims.values());
@@ -287,7 +294,7 @@ impl Held {
 }
 
 /// Takes a range of its owner out of a list.
-fn cut(list: &mut Vec<Lock>, range: &Lock) {
+pub(crate) fn cut(list: &mut Vec<Lock>, range: &Lock) {
     for held in std::mem::take(list) {
         if !(held.is_owned_by(range) && held.overlaps(range)) {
             list.push(held);

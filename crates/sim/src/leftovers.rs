@@ -32,6 +32,10 @@ impl Leftovers {
         let mut now = BTreeMap::new();
         for of in found {
             let &OfClient { client, owner, file, waits, is_stuck, .. } = of;
+            // Of local processes the state does not know.
+            let end = of.end;
+            let all = Lock { client, owner, file, first: of.first, end, is_write: true };
+            let is_stuck = is_stuck && !held.is_local(&all);
             for first in of.first..of.end {
                 let block = Lock { client, owner, file, first, end: first + 1, is_write: true };
                 let is_known = if waits {

@@ -49,6 +49,7 @@ mod held;
 mod history;
 mod hosts;
 mod leftovers;
+mod locals;
 mod locks;
 mod message;
 mod names;
@@ -136,6 +137,10 @@ pub struct Report {
     pub waited: u64,
     /// How often a client of NFSv4.1 that waits was told that it may ask again.
     pub notices: u64,
+    /// Locks that processes of the server's machine got, and that they did not get.
+    pub local_grants: u64,
+    /// See there.
+    pub local_denials: u64,
     /// How often a host has restarted.
     pub host_restarts: u64,
     /// Locks that were reclaimed.

@@ -22,6 +22,8 @@ use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash
 use steadfast_vfs::{CallName, StorageHandle, Time};
 
 use crate::disk::{Did, Disk, Found, Killed, Log, Mark};
+use crate::held::Lock;
+use crate::locals::Locals;
 use crate::message::xid;
 use crate::random::Random;
 use crate::{Checked, Mutation};
@@ -254,6 +256,7 @@ pub(crate) struct Server {
     outbox: Outbox,
     /// The files that are locked.
     files: Vec<StorageHandle>,
+    locals: Locals,
 }
 
 impl Server {
@@ -283,6 +286,7 @@ impl Server {
             suspended: Vec::new(),
             outbox: Outbox::default(),
             files: Vec::new(),
+            locals: Locals::default(),
         }
     }
 
@@ -298,6 +302,7 @@ impl Server {
     fn start(&mut self, now_ms: u64, replies: &[Vec<u8>]) -> Checked {
         self.starts += 1;
         self.disk = Arc::new(Disk::found(&self.log));
+        self.locals.go_on(&self.disk, &self.files)?;
         let rights = Rights { squash: Squash::None, ..Rights::default() };
         let rule = ClientRule { pattern: ClientPattern::Any, grants: Arc::new([rights]) };
         let share = Share {
@@ -358,7 +363,10 @@ impl Server {
                 engine.remember_replayed(behind, now_ms);
             }
         }
-        let _ = engine.take_locks_again();
+        let taken = engine.take_locks_again();
+        if taken.contested + taken.failed + taken.left > 0 {
+            return Err(format!("locks of clients are not taken again: {taken:?}"));
+        }
         self.engine = Some(engine);
         Ok(())
     }
@@ -419,6 +427,7 @@ impl Server {
         self.note_time(now_ms);
         let Found { replies, .. } = self.log.lock().cut_power(random);
         self.state.events.lock().clear();
+        self.locals.end();
         self.hosts_have_lost |= !self.hosts.recorded.lock().is_empty();
         self.instance += 1;
         let mut events = Vec::new();
@@ -502,6 +511,21 @@ impl Server {
             }
         }
         Ok(all)
+    }
+
+    /// Whether local processes may do anything.
+    pub(crate) fn may_act_locally(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| !engine.is_in_grace())
+    }
+
+    /// A local process locks a range; whether it got it.
+    pub(crate) fn lock_locally(&mut self, lock: &Lock) -> Checked<bool> {
+        self.locals.lock(&self.disk, &self.files, lock)
+    }
+
+    /// A local process gives up a range.
+    pub(crate) fn unlock_locally(&mut self, range: &Lock) -> Checked {
+        self.locals.unlock(&self.disk, &self.files, range)
     }
 
     /// The files that are locked: their numbers are their places.

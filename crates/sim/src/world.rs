@@ -3,6 +3,7 @@
 mod begin;
 mod faults;
 mod grants;
+mod locals;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -79,6 +80,10 @@ enum Event {
         epoch: u64,
         grant: Box<Grant>,
         result: Vec<u8>,
+    },
+    /// A process of the server's machine does something.
+    Local {
+        process: u64,
     },
     Disk,
     GoOn,
@@ -194,6 +199,9 @@ pub(crate) struct World {
     disk_is_due: bool,
     go_on_is_due: bool,
     rhythm: Rhythm,
+    /// How many processes there are on the server's machine, and how many files are locked.
+    locals: u64,
+    files: u64,
     report: Report,
 }
 
@@ -219,6 +227,8 @@ impl World {
             disk_is_due: false,
             go_on_is_due: false,
             rhythm: Rhythm::FEW,
+            locals: 0,
+            files: 0,
             report: Report::default(),
         };
         let mut result = world.begin(options.clients);
@@ -318,6 +328,7 @@ impl World {
                 }
                 self.schedule(1_000_000, Event::Tick);
             }
+            Event::Local { process } => self.act_locally(process)?,
             Event::Fault => self.fault(),
             Event::Cut => self.cut_somebody(),
             Event::Start { power_was_cut } => self.start(power_was_cut)?,

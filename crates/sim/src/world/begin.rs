@@ -87,6 +87,13 @@ impl World {
                 self.schedule(2000, Event::Think { client, worker });
             }
         }
+        (self.locals, self.files) = (self.random.below(3), cast.files);
+        if locks + old + hosts == 0 {
+            self.locals = 0;
+        }
+        for process in 0..self.locals {
+            self.schedule(1_000_000, Event::Local { process });
+        }
         self.schedule(1_000_000, Event::Tick);
         self.schedule(5_000_000, Event::Fault);
         if self.rhythm.cuts_apart_us > 0 {

@@ -57,6 +57,7 @@ impl World {
         self.epoch += 1;
         if power_was_cut {
             self.lost_ms = self.now_ms().max(1);
+            self.end_locals();
         }
         for client in 0..self.links.len() {
             let delay_us = self.random.between(10_000, 500_000);
