@@ -77,6 +77,8 @@ struct Opened {
     stateid: StateId4,
     /// Of the lock-owner.
     locks: Option<StateId4>,
+    /// When it was opened.
+    opened_ms: u64,
 }
 
 #[derive(Default)]
@@ -108,6 +110,9 @@ pub(crate) struct OldClient {
     to_confirm: Option<usize>,
     /// Locks to reclaim, and until when the server must give them.
     to_reclaim: Vec<(Lock, u64)>,
+    /// It has got something new since it reclaimed last. Before that the server does not know whether it has reclaimed
+    /// all, and would not give it anything after another loss.
+    is_whole: bool,
     /// It says nothing until then.
     silent_until_ms: u64,
     /// The last power cut that it knows of.
@@ -128,6 +133,7 @@ impl OldClient {
             files,
             to_confirm: None,
             to_reclaim: Vec::new(),
+            is_whole: true,
             silent_until_ms: 0,
             lost_ms: 0,
         }
@@ -135,6 +141,11 @@ impl OldClient {
 
     fn worker(&mut self, index: usize) -> Checked<&mut Worker> {
         self.workers.get_mut(index).ok_or_else(|| "no such worker".into())
+    }
+
+    fn opened_ms(&self, owner: usize) -> u64 {
+        let opened = self.workers.get(owner).and_then(|worker| worker.opened.as_ref());
+        opened.map_or(u64::MAX / 2, |opened| opened.opened_ms)
     }
 
     fn file(&self, file: u64) -> &[u8] {
@@ -171,7 +182,8 @@ impl OldClient {
             return self.reboot(why, cx);
         }
         let was_valid = cx.held.is_valid(self.number, cx.lost_ms);
-        let until_ms = if was_valid { cx.found_lost_ms + LEASE_MS } else { 0 };
+        let is_sure = was_valid && self.is_whole;
+        let until_ms = if is_sure { cx.found_lost_ms + LEASE_MS } else { 0 };
         let held = self.begin_anew(cx);
         // What was to be reclaimed before has its own limit, which another loss does not move.
         self.to_reclaim.extend(held.into_iter().map(|lock| (lock, until_ms)));
@@ -513,6 +525,14 @@ impl OldClient {
                     self.worker(owner)?.waits = Some((lock.clone(), ask_ms));
                 }
             }
+            // What nobody confirms is closed after a lease.
+            Call::ConfirmOpen
+                if is(status, NfsStat4::BadStateId)
+                    && self.opened_ms(owner) + LEASE_MS < cx.now_ms =>
+            {
+                self.to_confirm = None;
+                self.worker(owner)?.opened = None;
+            }
             _ if status != 0 => return Err(refused()),
             Call::Set => {
                 let told = SetClientId4Result::decode(r).map_err(unreadable)?;
@@ -531,10 +551,11 @@ impl OldClient {
             Call::Open(file) | Call::ReclaimOpen(file) => {
                 let told = Open4Result::decode(r).map_err(unreadable)?;
                 let (file, stateid, locks) = (*file, told.stateid, None);
-                let is_ready = self.phase == Phase::Ready;
+                let (is_ready, opened_ms) = (self.phase == Phase::Ready, cx.sent_ms);
+                self.is_whole = is_ready;
                 let is_unconfirmed = told.rflags & CONFIRM != 0;
                 let worker = self.worker(owner)?;
-                worker.opened = Some(Opened { file, stateid, locks });
+                worker.opened = Some(Opened { file, stateid, locks, opened_ms });
                 if is_unconfirmed && is_ready {
                     worker.next = Some(Call::ConfirmOpen);
                 } else if is_unconfirmed {
@@ -557,9 +578,11 @@ impl OldClient {
                     Call::Unlock(_) => {}
                     Call::Reclaim(_) => {
                         cx.held.reclaim(cx.now_ms, lock.clone())?;
+                        self.is_whole = false;
                         self.to_reclaim.remove(0);
                     }
                     _ => {
+                        self.is_whole = true;
                         cx.held.lock(cx.now_ms, lock.clone())?;
                         let has_waited = self.worker(owner)?.waits.take().is_some();
                         cx.held.waited += u64::from(has_waited);
