@@ -32,7 +32,7 @@
 //!
 //! Not simulated: threads (an engine's call is one step), failing and full disks, NFSv2, guards of delegations, what
 //! local processes do while the server is down or clients reclaim, and the formats of files. A restart discards what
-//! is on its way to the server, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
+//! is on its way to the server and from it, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
 //! a call that its client means.
 //!
 //! There are two to eight clients by the seed, or as many as are asked for. Of many, the seed also decides how
