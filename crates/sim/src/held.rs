@@ -3,7 +3,7 @@
 //! A client holds a range from the reply that grants it until it sends the call that gives it up. It
 //! counts on it no longer than a lease after it sent the last call that the server has answered.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::Checked;
 
@@ -69,6 +69,9 @@ pub(crate) struct Held {
     lost: Vec<Lock>,
     /// When each client has sent the last call that was answered.
     renewed_ms: BTreeMap<u64, u64>,
+    /// Clients of which the server does not know whether they have reclaimed all: another loss of its state takes what
+    /// they have, and it waits for none of them.
+    in_part: BTreeSet<u64>,
     /// What each worker waits for, or has a call under way about.
     claims: BTreeMap<(u64, u64), Lock>,
     /// Who has started anew, of which the server has not heard.
@@ -206,6 +209,22 @@ impl Held {
         }
     }
 
+    /// Whether a client has got nothing new since it reclaimed, and does not say when it has all.
+    pub(crate) fn has_in_part(&mut self, client: u64, is_in_part: bool) {
+        if is_in_part {
+            self.in_part.insert(client);
+        } else {
+            self.in_part.remove(&client);
+        }
+    }
+
+    /// The server has lost its state.
+    pub(crate) fn is_lost(&mut self, now_ms: u64) {
+        for client in std::mem::take(&mut self.in_part) {
+            self.take(client, now_ms);
+        }
+    }
+
     /// Somebody had these until now; and the server for longer.
     fn was(&mut self, locks: impl IntoIterator<Item = Lock>, now_ms: u64, until_ms: u64) {
         let past = locks.into_iter().map(|lock| Past { lock, noted_ms: now_ms, until_ms });
@@ -283,8 +302,11 @@ impl Held {
             std::mem::take(&mut self.locks).into_iter().partition(|lock| lock.client == client);
         self.locks = left;
         self.strong.retain(|lock| lock.client != client);
-        let claims = self.claims.extract_if(.., |(of, _), _| *of == client);
-        let mut gone: Vec<Lock> = claims.map(|(_, lock)| lock).collect();
+        let mut gone = Vec::new();
+        self.claims.retain(|(of, _), lock| {
+            gone.extend((*of == client).then(|| lock.clone()));
+            *of != client
+        });
         gone.extend(self.uncertain.extract_if(.., |lock| lock.client == client));
         gone.extend(taken.iter().cloned());
         // What it waited for the server may keep in order.

@@ -78,7 +78,7 @@ struct Opened {
     /// Of the lock-owner.
     locks: Option<StateId4>,
     /// When it was opened.
-    opened_ms: u64,
+    since_ms: u64,
 }
 
 #[derive(Default)]
@@ -110,9 +110,6 @@ pub(crate) struct OldClient {
     to_confirm: Option<usize>,
     /// Locks to reclaim, and until when the server must give them.
     to_reclaim: Vec<(Lock, u64)>,
-    /// It has got something new since it reclaimed last. Before that the server does not know whether it has reclaimed
-    /// all, and would not give it anything after another loss.
-    is_whole: bool,
     /// It says nothing until then.
     silent_until_ms: u64,
     /// The last power cut that it knows of.
@@ -133,7 +130,6 @@ impl OldClient {
             files,
             to_confirm: None,
             to_reclaim: Vec::new(),
-            is_whole: true,
             silent_until_ms: 0,
             lost_ms: 0,
         }
@@ -145,7 +141,7 @@ impl OldClient {
 
     fn opened_ms(&self, owner: usize) -> u64 {
         let opened = self.workers.get(owner).and_then(|worker| worker.opened.as_ref());
-        opened.map_or(u64::MAX / 2, |opened| opened.opened_ms)
+        opened.map_or(u64::MAX / 2, |opened| opened.since_ms)
     }
 
     fn file(&self, file: u64) -> &[u8] {
@@ -182,8 +178,7 @@ impl OldClient {
             return self.reboot(why, cx);
         }
         let was_valid = cx.held.is_valid(self.number, cx.lost_ms);
-        let is_sure = was_valid && self.is_whole;
-        let until_ms = if is_sure { cx.found_lost_ms + LEASE_MS } else { 0 };
+        let until_ms = if was_valid { cx.found_lost_ms + LEASE_MS } else { 0 };
         let held = self.begin_anew(cx);
         // What was to be reclaimed before has its own limit, which another loss does not move.
         self.to_reclaim.extend(held.into_iter().map(|lock| (lock, until_ms)));
@@ -551,11 +546,11 @@ impl OldClient {
             Call::Open(file) | Call::ReclaimOpen(file) => {
                 let told = Open4Result::decode(r).map_err(unreadable)?;
                 let (file, stateid, locks) = (*file, told.stateid, None);
-                let (is_ready, opened_ms) = (self.phase == Phase::Ready, cx.sent_ms);
-                self.is_whole = is_ready;
+                let (is_ready, since_ms) = (self.phase == Phase::Ready, cx.sent_ms);
+                cx.held.has_in_part(self.number, !is_ready);
                 let is_unconfirmed = told.rflags & CONFIRM != 0;
                 let worker = self.worker(owner)?;
-                worker.opened = Some(Opened { file, stateid, locks, opened_ms });
+                worker.opened = Some(Opened { file, stateid, locks, since_ms });
                 if is_unconfirmed && is_ready {
                     worker.next = Some(Call::ConfirmOpen);
                 } else if is_unconfirmed {
@@ -574,22 +569,7 @@ impl OldClient {
                 worker.generation += u64::from(is_other);
             }
             Call::Lock(lock) | Call::Wait(lock) | Call::Reclaim(lock) | Call::Unlock(lock) => {
-                match call {
-                    Call::Unlock(_) => {}
-                    Call::Reclaim(_) => {
-                        cx.held.reclaim(cx.now_ms, lock.clone())?;
-                        self.is_whole = false;
-                        self.to_reclaim.remove(0);
-                    }
-                    _ => {
-                        self.is_whole = true;
-                        cx.held.lock(cx.now_ms, lock.clone())?;
-                        let has_waited = self.worker(owner)?.waits.take().is_some();
-                        cx.held.waited += u64::from(has_waited);
-                    }
-                }
-                let opened = self.worker(owner)?.opened.as_mut();
-                opened.ok_or("nothing is open")?.locks = Some(stateid(r)?);
+                self.has_locked(owner, call, lock, stateid(r)?, cx)?;
             }
             Call::Release => {
                 let worker = self.worker(owner)?;
@@ -600,5 +580,33 @@ impl OldClient {
             }
         }
         Ok(then)
+    }
+
+    /// A LOCK or LOCKU has done what it was to do.
+    fn has_locked(
+        &mut self,
+        owner: usize,
+        call: &Call,
+        lock: &Lock,
+        stateid: StateId4,
+        cx: &mut Context<'_>,
+    ) -> Checked {
+        match call {
+            Call::Unlock(_) => {}
+            Call::Reclaim(_) => {
+                cx.held.reclaim(cx.now_ms, lock.clone())?;
+                cx.held.has_in_part(self.number, true);
+                self.to_reclaim.remove(0);
+            }
+            _ => {
+                cx.held.has_in_part(self.number, false);
+                cx.held.lock(cx.now_ms, lock.clone())?;
+                let has_waited = self.worker(owner)?.waits.take().is_some();
+                cx.held.waited += u64::from(has_waited);
+            }
+        }
+        let opened = self.worker(owner)?.opened.as_mut();
+        opened.ok_or("nothing is open")?.locks = Some(stateid);
+        Ok(())
     }
 }

@@ -63,6 +63,7 @@ impl World {
         if power_was_cut {
             self.lost_ms = self.now_ms().max(1);
             self.end_locals();
+            self.held.is_lost(self.lost_ms);
         }
         for client in 0..self.links.len() {
             let delay_us = self.random.between(10_000, 500_000);
