@@ -6,6 +6,8 @@
 //! it may ask again, if it has a back channel. That is lost now and then, late, or doubled. Beside that, workers make and remove a directory of their own
 //! in sessions: each once. Some replies are asked for again, and must be the same.
 
+mod waiting;
+
 use steadfast_wire::nfs4::{
     BindConnToSession4Args, Bitmap4, CallbackSec4, Close4Args, Create4Args, CreateSession4Args,
     CreateType4, ExchangeId4Args, Fattr4, Lock4Args, LockDenied4, LockOwner4, LockType4,
@@ -19,17 +21,13 @@ use crate::Checked;
 use crate::callbacks::{BackChannel, HAS_BACK_CHANNEL, PATH_DOWN, PROGRAM, Told};
 use crate::client::{Client, Context, Then};
 use crate::compound::{Nothing, Ops, channel, stateid};
-use crate::held::{LEASE_MS, Lock, WAIT_LASTS_MS};
+use crate::held::{LEASE_MS, Lock};
 use crate::message::{Request, unreadable};
 
 /// Blocks of a file that are locked.
 const BLOCKS: u64 = 12;
 /// A grace period lasts for two leases at most, and a tick.
 const GRACE_MS: u64 = 2 * LEASE_MS + 5_000;
-/// Who waits and is told when it may ask asks by itself after so long, in ms.
-const ASK_AGAIN_MS: u64 = 30_000;
-/// Who can be told is told within this time, in ms.
-const TOLD_WITHIN_MS: u64 = 20_000;
 /// `SEQ4_STATUS_EXPIRED_ALL_STATE_REVOKED`, `…_SOME_…`, `SEQ4_STATUS_ADMIN_STATE_REVOKED`.
 const REVOKED: u32 = 0x8 | 0x10 | 0x20;
 const RESTART_RECLAIM_NEEDED: u32 = 0x100;
@@ -568,54 +566,6 @@ impl Client for LocksClient {
 }
 
 impl LocksClient {
-    fn waits(&self, index: usize) -> bool {
-        self.workers.get(index).is_some_and(|worker| worker.waits.is_some())
-    }
-
-    /// What a worker asks for that waits; `None` if it has time, or waits no more.
-    fn is_to_wait(&mut self, index: usize, cx: &mut Context<'_>) -> Option<Call> {
-        let worker = self.workers.get_mut(index)?;
-        let waits = worker.waits.as_ref()?;
-        if cx.random.chance(5) {
-            // It has given up, of which the server does not hear.
-            worker.waits = None;
-            cx.held.ends_wait(self.number, index as u64, cx.now_ms);
-            return None;
-        }
-        (cx.now_ms >= waits.ask_ms).then(|| Call::Wait(waits.lock.clone()))
-    }
-
-    /// A lock that a worker waits for was denied.
-    fn is_denied(&mut self, index: usize, lock: &Lock, cx: &mut Context<'_>) -> Checked {
-        let is_called = self.back.is_some();
-        let worker = self.workers.get_mut(index).ok_or("no such worker")?;
-        let is_told = worker.was_told;
-        let pause_ms = match (is_told, is_called) {
-            (true, _) => 0,
-            (false, true) => ASK_AGAIN_MS,
-            (false, false) => cx.random.between(1_000, 8_000),
-        };
-        let (denied_ms, ask_ms) = (cx.now_ms, cx.now_ms + pause_ms);
-        worker.waits = Some(Waiting { lock: lock.clone(), denied_ms, ask_ms, is_told });
-        Ok(())
-    }
-
-    /// A worker has the lock that it asked for. If it has waited, and was to be told that this is free, it was.
-    fn has_waited(&mut self, index: usize, lock: &Lock, cx: &mut Context<'_>) -> Checked {
-        let worker = self.workers.get_mut(index).ok_or("no such worker")?;
-        let Some(waits) = worker.waits.take() else { return Ok(()) };
-        cx.held.waited += 1;
-        let hears_since_ms = self.deaf_ms.max(cx.started_ms).max(cx.connected_ms);
-        let Some(free_ms) = cx.held.free_since(lock) else { return Ok(()) };
-        let has_heard = hears_since_ms < waits.denied_ms;
-        let has_place = (waits.denied_ms..waits.denied_ms + WAIT_LASTS_MS).contains(&free_ms);
-        let is_late = free_ms + TOLD_WITHIN_MS < cx.sent_ms;
-        if self.back.is_some() && !waits.is_told && has_heard && has_place && is_late {
-            return Err(format!("nobody has told that {lock:?} is free since {free_ms} ms"));
-        }
-        Ok(())
-    }
-
     /// What becomes of a call whose session is gone is not known.
     fn lose(&mut self, index: usize, call: Call, cx: &mut Context<'_>) {
         if let Some(lock) = call.lock() {
