@@ -16,6 +16,8 @@ pub(crate) struct Context<'a> {
     pub(crate) lost_ms: u64,
     /// When the server was started after that.
     pub(crate) found_lost_ms: u64,
+    /// When the client has connected last.
+    pub(crate) connected_ms: u64,
     /// When the call was sent first whose reply is told.
     pub(crate) sent_ms: u64,
     pub(crate) random: &'a mut Random,

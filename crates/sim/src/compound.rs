@@ -1,4 +1,4 @@
-//! COMPOUNDs of minor version 1 as clients send and read them.
+//! COMPOUNDs as clients send and read them.
 
 use steadfast_wire::nfs4::{ChannelAttributes4, Op4, PutFh4Args, StateId4};
 use steadfast_xdr::{Encode, Reader, Writer};
@@ -39,10 +39,15 @@ impl Ops {
         self.op(Op4::PutFh, &PutFh4Args { object: handle })
     }
 
+    /// Of minor version 1.
     pub(crate) fn request(self, what: String) -> Request {
+        self.request_of(1, what)
+    }
+
+    pub(crate) fn request_of(self, minor_version: u32, what: String) -> Request {
         let mut arguments = Vec::new();
         let mut w = Writer::new(&mut arguments);
-        let (minor_version, count) = (1, self.count);
+        let count = self.count;
         w.opaque(b"");
         w.u32(minor_version);
         w.u32(count);

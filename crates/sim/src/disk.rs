@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use steadfast_vfs::model::ModelFs;
 use steadfast_vfs::{
-    AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, DirEntry, DirPage, Durable, Entry,
-    FileSystem, Flush, FlushDomain, FlushTarget, FlushWhat, FsError, FsInfo, FsStatistics,
+    AccessMask, Acl, Attr, Caller, Changed, CreateHow, Created, Cred, DirEntry, DirPage, Durable,
+    Entry, FileSystem, Flush, FlushDomain, FlushTarget, FlushWhat, FsError, FsInfo, FsStatistics,
     LogRecord, LoggedChange, Looked, Name, NodeKind, Obligation, PathLimits, RangeLock, RangeLocks,
     ReadDone, Renamed, ReplyBarrier, SetAttr, StorageHandle, Time, Waiting, WriteHow, Written,
 };
@@ -237,6 +237,23 @@ impl Disk {
     /// Has the process killed within a change that comes.
     pub(crate) fn kill_at(&self, change: u64) {
         self.kill_at.store(change, Ordering::Relaxed);
+    }
+
+    /// A file, as a process of the server's machine opens it to lock it.
+    pub(crate) fn open_locally(
+        &self,
+        file: &StorageHandle,
+    ) -> Result<Box<dyn RangeLocks>, FsError> {
+        self.live.open_for_locks(file, RangeLock::Write)
+    }
+
+    /// The object of this name in the root.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<StorageHandle> {
+        let cred = Cred { uid: 0, gid: 0, groups: std::iter::empty().collect() };
+        let caller = Caller::new(&cred, Waiting::Allowed);
+        let root = self.live.root().ok()?.handle;
+        let looked = self.live.lookup(&caller, &root, Name::new(name).ok()?);
+        looked.result.ok().map(|entry| entry.handle)
     }
 
     /// Makes a change. `did` says what it did, for its mark.

@@ -197,7 +197,7 @@ impl Client for HostClient {
                 worker.taken.retain(|taken| taken != lock);
             }
         }
-        cx.held.claim(self.number, index as u64, call.lock().cloned());
+        cx.held.claim(self.number, index as u64, call.lock().cloned(), cx.now_ms);
         let request = self.request(&call);
         if let Some(worker) = self.workers.get_mut(index) {
             worker.call = Some(call);
@@ -217,7 +217,7 @@ impl Client for HostClient {
         let call = worker.call.take().ok_or("a reply to no call")?;
         if let Call::Notify = call {
             self.is_telling = false;
-            cx.held.telling.remove(&self.number);
+            cx.held.tells(self.number, false, cx.now_ms);
             return Ok(Then { has_told: true, ..Then::after(1) });
         }
         if cx.random.chance(2) {
@@ -232,16 +232,17 @@ impl Client for HostClient {
                 cx.held.lock(cx.now_ms, lock.clone())?;
             }
             (Call::Wait(lock), NlmStat::Blocked) => {
+                cx.held.denied(lock, cx.sent_ms)?;
                 worker.waits = (!worker.was_called).then(|| (lock.clone(), cx.now_ms));
             }
             // The server does not know that it waits: it may have the lock, and gives it up, as Linux does.
             (Call::Cancel(lock), NlmStat::Denied) => {
                 worker.next = Some(Call::Unlock(lock.clone()));
-                cx.held.claim(self.number, index as u64, Some(lock.clone()));
+                cx.held.claim(self.number, index as u64, Some(lock.clone()), cx.now_ms);
                 return Ok(Then::after(cx.random.between(1, 120)));
             }
-            (Call::Lock(_), NlmStat::Denied)
-            | (Call::Cancel(_) | Call::Unlock(_), NlmStat::Granted) => {}
+            (Call::Lock(lock), NlmStat::Denied) => cx.held.denied(lock, cx.sent_ms)?,
+            (Call::Cancel(_) | Call::Unlock(_), NlmStat::Granted) => {}
             (
                 Call::Lock(_) | Call::Unlock(_) | Call::Wait(_) | Call::Cancel(_),
                 NlmStat::DeniedGracePeriod,
@@ -259,7 +260,7 @@ impl Client for HostClient {
             }
         }
         let waits = worker.waits.as_ref().map(|(lock, _)| lock.clone());
-        cx.held.claim(self.number, index as u64, waits);
+        cx.held.claim(self.number, index as u64, waits, cx.now_ms);
         Ok(Then::after(cx.random.between(1, 120)))
     }
 }
@@ -270,9 +271,9 @@ impl HostClient {
         self.state += 2;
         self.is_telling = true;
         self.workers.fill_with(Worker::default);
-        cx.held.take(self.number);
+        cx.held.take(self.number, cx.now_ms);
         cx.held.restarts += 1;
-        cx.held.telling.insert(self.number);
+        cx.held.tells(self.number, true, cx.now_ms);
         Then { purges: true, forgets: true, ..Then::after(cx.random.between(1, 3_000)) }
     }
 
@@ -295,7 +296,7 @@ impl HostClient {
             cx.held.grants_by_call += 1;
             cx.held.lock(cx.now_ms, lock)?;
             if waits {
-                cx.held.claim(self.number, owner, None);
+                cx.held.claim(self.number, owner, None, cx.now_ms);
             }
             return Ok(NlmStat::Granted);
         }

@@ -2,14 +2,16 @@
 //!
 //! What is real: the engine with its protocols, state, reply cache, grace and waits, and the messages of
 //! clients, byte by byte. What is simulated: time, the network, the disk with its log ([`disk`]), what
-//! outlives a process and a machine ([`server`]), and the clients, of four kinds:
+//! outlives a process and a machine ([`server`]), and the clients, of five kinds:
 //!
 //! - `names`: clients of NFSv3 over TCP and UDP. Each worker has a directory of its own and knows the only
 //!   right reply to each of its calls. So whatever is lost, repeated or late, and whenever the server is
 //!   killed: each call takes effect *once*, and nothing that was acknowledged is lost.
 //! - `locks`: clients of NFSv4.1 that lock ranges of the same files. No two hold what conflicts; nobody
 //!   loses a lock or session while its lease lasts; after a power cut all get back what they held, and
-//!   nobody what it had lost; slots answer a repetition as they did first.
+//!   nobody what it had lost; slots answer a repetition as they did first. Who waits for a lock asks now and
+//!   then; who has a back channel is told, too, when it may, though some notices are lost, late or doubled.
+//! - `old`: the same by NFSv4.0, with sequence ids of owners in the place of slots.
 //! - `delegates`: clients of NFSv4.1 that are delegated files, and return them when they are asked, or do not
 //!   hear of it; and that change the same files by NFSv3. While a client has a delegation, nobody does what
 //!   that forbids, and what it knows of the file stays true; who hears the server and returns what it is
@@ -18,6 +20,9 @@
 //!   when they have them; these calls are lost and late, or cross the end of the wait. Hosts restart, and
 //!   say so by NSM. Nothing stays in the server of what they do not know of, and nobody waits behind nobody.
 //!
+//! Processes of the server's machine lock ranges of these files, too (`locals`). Nobody is denied a lock for which
+//! there is no reason: somebody has, had a moment ago, or may have, what conflicts.
+//!
 //! Beside that no reply leaves before what it promises is stable, no place in the log stays unfilled after
 //! a call, and no call waits for longer than its limit.
 //!
@@ -25,9 +30,9 @@
 //! repeated and reordered. The storage has calls wait. The process is killed between two events, and in
 //! the middle of a change; the power fails at any record of the log.
 //!
-//! Not simulated: threads (an engine's call is one step), failing and full disks,
-//! waits of NFSv4.1 for locks, NFSv4.0 and NFSv2, local processes, and the formats of files. A restart discards what is on its way to
-//! the server, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
+//! Not simulated: threads (an engine's call is one step), failing and full disks, NFSv2, guards of delegations, what
+//! local processes do while the server is down or clients reclaim, and the formats of files. A restart discards what
+//! is on its way to the server and from it, and a client of NFSv3 that was told to try later: the server cannot tell a late repetition from
 //! a call that its client means.
 //!
 //! There are two to eight clients by the seed, or as many as are asked for. Of many, the seed also decides how
@@ -49,9 +54,11 @@ mod held;
 mod history;
 mod hosts;
 mod leftovers;
+mod locals;
 mod locks;
 mod message;
 mod names;
+mod old;
 mod random;
 mod server;
 mod world;
@@ -131,6 +138,14 @@ pub struct Report {
     pub grants: u64,
     /// Locks that hosts waited for, and were called that they have.
     pub waits: u64,
+    /// Locks that clients of NFSv4 were granted after they had been denied them.
+    pub waited: u64,
+    /// How often a client of NFSv4.1 that waits was told that it may ask again.
+    pub notices: u64,
+    /// Locks that processes of the server's machine got, and that they did not get.
+    pub local_grants: u64,
+    /// See there.
+    pub local_denials: u64,
     /// How often a host has restarted.
     pub host_restarts: u64,
     /// Locks that were reclaimed.

@@ -2,17 +2,23 @@
 //!
 //! Each worker has a slot of the session, an open-owner and a lock-owner. What it holds is told to
 //! [`crate::held::Held`], which compares it with what others hold. After a loss of the server's state the client
-//! reclaims its locks, and must get them. Beside that, workers make and remove a directory of their own
+//! reclaims its locks, and must get them. For some locks it waits: it asks now and then, and is told by the server when
+//! it may ask again, if it has a back channel. That is lost now and then, late, or doubled. Beside that, workers make and remove a directory of their own
 //! in sessions: each once. Some replies are asked for again, and must be the same.
 
+mod waiting;
+
 use steadfast_wire::nfs4::{
-    Bitmap4, Close4Args, Create4Args, CreateSession4Args, CreateType4, ExchangeId4Args, Fattr4,
-    Lock4Args, LockOwner4, LockType4, LockU4Args, Locker4, NfsStat4, Op4, Open4Args, OpenClaim4,
-    OpenHow4, ReclaimComplete4Args, Remove4Args, Sequence4Args, StateId4, StateProtect4,
+    BindConnToSession4Args, Bitmap4, CallbackSec4, Close4Args, Create4Args, CreateSession4Args,
+    CreateType4, ExchangeId4Args, Fattr4, Lock4Args, LockDenied4, LockOwner4, LockType4,
+    LockU4Args, Locker4, NfsStat4, Op4, Open4Args, OpenClaim4, OpenHow4, ReclaimComplete4Args,
+    Remove4Args, Sequence4Args, StateId4, StateProtect4,
 };
-use steadfast_xdr::Reader;
+use steadfast_wire::rpc::AuthSys;
+use steadfast_xdr::{Decode, Reader};
 
 use crate::Checked;
+use crate::callbacks::{BackChannel, HAS_BACK_CHANNEL, PATH_DOWN, PROGRAM, Told};
 use crate::client::{Client, Context, Then};
 use crate::compound::{Nothing, Ops, channel, stateid};
 use crate::held::{LEASE_MS, Lock};
@@ -41,12 +47,15 @@ enum Phase {
 enum Call {
     Exchange,
     Create,
+    Bind,
     ReclaimOpen(Lock),
     Reclaim(Lock),
     Complete,
     Open(u64),
     Close,
     Lock(Lock),
+    /// A lock that it waits for.
+    Wait(Lock),
     Unlock(Lock),
     Make,
     Remove,
@@ -56,6 +65,29 @@ enum Call {
         request: Request,
         told: Vec<u8>,
     },
+}
+
+impl Call {
+    /// What it may change of the locks of an owner.
+    fn lock(&self) -> Option<&Lock> {
+        match self {
+            Self::Lock(lock) | Self::Wait(lock) | Self::Unlock(lock) | Self::Reclaim(lock) => {
+                Some(lock)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A wait for a lock.
+struct Waiting {
+    lock: Lock,
+    /// When it was denied last.
+    denied_ms: u64,
+    /// When it asks again.
+    ask_ms: u64,
+    /// The server has said that it may.
+    is_told: bool,
 }
 
 /// A file that is open.
@@ -74,6 +106,9 @@ struct Worker {
     call: Option<(Call, Request)>,
     next: Option<Call>,
     opened: Option<Opened>,
+    waits: Option<Waiting>,
+    /// It was told that it may ask before it was told that it has to wait.
+    was_told: bool,
     /// Whether its directory is there; `None` if a loss of the session has left that open.
     has_directory: Option<bool>,
 }
@@ -87,6 +122,12 @@ pub(crate) struct LocksClient {
     /// What was told of another client id.
     new_id: (u64, u32),
     session: [u8; 16],
+    /// `None`: it finds out itself when locks are free.
+    back: Option<BackChannel>,
+    /// The server has told that it cannot call.
+    is_path_down: bool,
+    /// When a call of the server's may have been lost last.
+    deaf_ms: u64,
     workers: Vec<Worker>,
     directory: Vec<u8>,
     files: Vec<Vec<u8>>,
@@ -103,6 +144,7 @@ impl LocksClient {
     pub(crate) fn new(
         number: u64,
         workers: usize,
+        has_back_channel: bool,
         directory: Vec<u8>,
         files: Vec<Vec<u8>>,
     ) -> Self {
@@ -114,6 +156,9 @@ impl LocksClient {
             id: None,
             new_id: (0, 0),
             session: [0; 16],
+            back: has_back_channel.then(BackChannel::default),
+            is_path_down: false,
+            deaf_ms: 0,
             workers: std::iter::repeat_with(worker).take(workers).collect(),
             directory,
             files,
@@ -135,6 +180,9 @@ impl LocksClient {
             if matches!(pending, Some(Call::Make | Call::Remove | Call::Repeat { .. })) {
                 worker.has_directory = None;
             }
+            if let Some(lock) = pending.as_ref().and_then(Call::lock) {
+                cx.held.may_have(lock.clone());
+            }
             worker.next = None;
         }
         Ok(Then { forgets: true, ..Then::after(10) })
@@ -150,8 +198,9 @@ impl LocksClient {
         self.incarnation += 1;
         self.phase = Phase::Exchange;
         self.to_reclaim.clear();
-        cx.held.take(self.number);
+        cx.held.take(self.number, cx.now_ms);
         cx.held.forget(self.number);
+        cx.held.tells(self.number, true, cx.now_ms);
         for worker in &mut self.workers {
             let has_directory = match worker.call.take() {
                 Some((Call::Make | Call::Remove, _)) => None,
@@ -182,7 +231,8 @@ impl LocksClient {
         let end = first + random.between(1, 4);
         let lock = Lock { client, owner, file, first, end, is_write: random.chance(600) };
         match random.below(10) {
-            0..5 if held.len() < 4 => Call::Lock(lock),
+            0..2 if held.len() < 4 => Call::Wait(lock),
+            2..5 if held.len() < 4 => Call::Lock(lock),
             0..9 => match held.get(random.below(held.len() as u64) as usize) {
                 Some(held) if random.chance(700) => Call::Unlock(Lock::clone(held)),
                 Some(_) if opened.locks.is_some() => Call::Unlock(lock),
@@ -202,7 +252,8 @@ impl LocksClient {
         cx: &mut Context<'_>,
     ) -> Checked<Request> {
         let what = format!("{call:?}");
-        let name = format!("client {}", self.number);
+        let kind = if self.back.is_some() { "client" } else { "poller" };
+        let name = format!("{kind} {}", self.number);
         match call {
             Call::Exchange => {
                 let arguments = ExchangeId4Args {
@@ -216,18 +267,21 @@ impl LocksClient {
             }
             Call::Create => {
                 let (clientid, sequence) = self.new_id;
-                let (fore, back, flags, cb_program) = (channel(), channel(), 0, 0);
-                let sec_parms = Vec::new();
                 let arguments = CreateSession4Args {
                     clientid,
                     sequence,
-                    flags,
-                    fore,
-                    back,
-                    cb_program,
-                    sec_parms,
+                    flags: if self.back.is_some() { HAS_BACK_CHANNEL } else { 0 },
+                    fore: channel(),
+                    back: channel(),
+                    cb_program: PROGRAM,
+                    sec_parms: vec![CallbackSec4::Sys(AuthSys::new(b"server", 0, 0, &[]))],
                 };
                 return Ok(Ops::default().op(Op4::CreateSession, &arguments).request(what));
+            }
+            Call::Bind => {
+                let (sessionid, dir, use_conn_in_rdma_mode) = (self.session, 3, false);
+                let arguments = BindConnToSession4Args { sessionid, dir, use_conn_in_rdma_mode };
+                return Ok(Ops::default().op(Op4::BindConnToSession, &arguments).request(what));
             }
             Call::Repeat { request, .. } => {
                 return Ok(Request { what: format!("Repeat {}", request.what), ..request.clone() });
@@ -253,11 +307,10 @@ impl LocksClient {
                 let arguments = Close4Args { seqid: 0, open_stateid: opened.stateid };
                 ops.put(self.file(opened.file)).op(Op4::Close, &arguments)
             }
-            Call::Lock(lock) | Call::Reclaim(lock) => {
+            Call::Lock(lock) | Call::Wait(lock) | Call::Reclaim(lock) => {
                 let opened = worker.opened.as_ref().ok_or("nothing is open")?;
-                let is_reclaim = matches!(call, Call::Reclaim(_));
                 cx.held.asks(lock);
-                lock_op(ops.put(self.file(lock.file)), opened, lock, is_reclaim)
+                lock_op(ops.put(self.file(lock.file)), opened, lock, call)
             }
             Call::Unlock(lock) => {
                 let opened = worker.opened.as_ref().ok_or("nothing is open")?;
@@ -327,7 +380,8 @@ impl LocksClient {
     }
 }
 
-fn lock_op(ops: Ops, opened: &Opened, lock: &Lock, reclaim: bool) -> Ops {
+fn lock_op(ops: Ops, opened: &Opened, lock: &Lock, call: &Call) -> Ops {
+    let reclaim = matches!(call, Call::Reclaim(_));
     let owner = format!("l{}", lock.owner);
     let locker = match opened.locks {
         Some(lock_stateid) => Locker4::Lock { lock_stateid, lock_seqid: 0 },
@@ -338,7 +392,12 @@ fn lock_op(ops: Ops, opened: &Opened, lock: &Lock, reclaim: bool) -> Ops {
             lock_owner: LockOwner4 { clientid: 0, owner: owner.as_bytes() },
         },
     };
-    let locktype = if lock.is_write { LockType4::Write } else { LockType4::Read };
+    let locktype = match (lock.is_write, matches!(call, Call::Wait(_))) {
+        (false, false) => LockType4::Read,
+        (true, false) => LockType4::Write,
+        (false, true) => LockType4::ReadWaiting,
+        (true, true) => LockType4::WriteWaiting,
+    };
     let (offset, length) = (lock.first, lock.end - lock.first);
     ops.op(Op4::Lock, &Lock4Args { locktype, reclaim, offset, length, locker })
 }
@@ -362,10 +421,15 @@ impl Client for LocksClient {
                 self.silent_until_ms = cx.now_ms + cx.random.between(60_000, 200_000);
                 return Ok(None);
             }
-            let next = self.workers.get_mut(index).and_then(|worker| worker.next.take());
-            match next {
-                Some(call) => call,
-                None => self.choose(index, cx),
+            if std::mem::take(&mut self.is_path_down) {
+                Call::Bind
+            } else {
+                let next = self.workers.get_mut(index).and_then(|worker| worker.next.take());
+                match (next, self.is_to_wait(index, cx)) {
+                    (Some(call), _) | (None, Some(call)) => call,
+                    (None, None) if self.waits(index) => return Ok(None),
+                    (None, None) => self.choose(index, cx),
+                }
             }
         } else if index == 0 {
             self.next_of_phase()
@@ -377,8 +441,12 @@ impl Client for LocksClient {
             Call::Reclaim(lock) | Call::ReclaimOpen(lock) => lock.owner as usize,
             _ => index,
         };
+        if let Some(lock) = call.lock() {
+            cx.held.claim(self.number, owner as u64, Some(lock.clone()), cx.now_ms);
+        }
         let request = self.request(index, owner, &call, cx)?;
         if let Some(worker) = self.workers.get_mut(index) {
+            worker.was_told = false;
             worker.call = Some((call, request.clone()));
         }
         Ok(Some(request))
@@ -399,11 +467,15 @@ impl Client for LocksClient {
             return match first_status {
                 it if it == NfsStat4::Delay as u32 => Ok(self.again(index, call, cx)),
                 it if it == NfsStat4::BadSession as u32 || it == NfsStat4::DeadSession as u32 => {
-                    self.lose(index, call);
+                    self.lose(index, call, cx);
                     self.start_over("BADSESSION", cx)
                 }
                 it => Err(format!("SEQUENCE of {call:?} got {it}")),
             };
+        }
+        if matches!(call, Call::Bind) {
+            self.deaf_ms = cx.now_ms;
+            return Ok(Then::after(1));
         }
         let _session_to_target = r.fixed_opaque(32).map_err(unreadable)?;
         let flags = r.u32().map_err(unreadable)?;
@@ -411,7 +483,7 @@ impl Client for LocksClient {
             worker.sequence += 1;
         }
         if flags & RESTART_RECLAIM_NEEDED != 0 && self.phase == Phase::Ready {
-            self.lose(index, call);
+            self.lose(index, call, cx);
             return self.start_over("RESTART_RECLAIM_NEEDED", cx);
         }
         if flags & REVOKED != 0 {
@@ -421,10 +493,13 @@ impl Client for LocksClient {
                     self.number
                 ));
             }
-            self.lose(index, call);
+            self.lose(index, call, cx);
             return Ok(self.reboot(cx));
         }
         cx.held.renew(self.number, cx.sent_ms, cx.now_ms)?;
+        if flags & PATH_DOWN != 0 && self.back.is_some() {
+            (self.is_path_down, self.deaf_ms) = (true, cx.now_ms);
+        }
         let told = r.fixed_opaque(r.remaining()).map_err(unreadable)?.to_vec();
         if let Call::Repeat { told: before, request } = &call {
             if *before != told {
@@ -434,11 +509,20 @@ impl Client for LocksClient {
             return Ok(Then::after(cx.random.between(1, 300)));
         }
         let has_changed = status == 0
-            && matches!(call, Call::Make | Call::Remove | Call::Lock(_) | Call::Open(_));
+            && matches!(
+                call,
+                Call::Make | Call::Remove | Call::Lock(_) | Call::Wait(_) | Call::Open(_)
+            );
         let is_repeated = has_changed && self.phase == Phase::Ready && cx.random.chance(150);
         // Of the last operation: what precedes it is PUTFH, which tells nothing.
         let result = if count > 2 { told.get(16..) } else { told.get(8..) }.unwrap_or(&[]);
+        let owner = call.lock().map(|lock| lock.owner);
         let then = self.judge(index, call, status, &mut Reader::new(result), cx)?;
+        if let Some(owner) = owner {
+            let waits = self.workers.get(owner as usize).and_then(|worker| worker.waits.as_ref());
+            let waits = waits.map(|waits| waits.lock.clone());
+            cx.held.claim(self.number, owner, waits, cx.now_ms);
+        }
         if is_repeated
             && !then.forgets
             && let Some(worker) = self.workers.get_mut(index)
@@ -447,11 +531,46 @@ impl Client for LocksClient {
         }
         Ok(then)
     }
+
+    fn called(&mut self, message: &[u8], cx: &mut Context<'_>) -> Checked<Option<Vec<u8>>> {
+        let Self { back: Some(back), workers, deaf_ms, number, .. } = self else {
+            return Err(format!("client {} is called, and has no back channel", self.number));
+        };
+        if cx.now_ms < self.silent_until_ms || cx.random.chance(100) {
+            // It was lost on its way, or in the client.
+            *deaf_ms = cx.now_ms;
+            return Ok(None);
+        }
+        let reply = back.called(message, |told| {
+            let Told::LockIsFree(owner) = told else { return NfsStat4::Inval };
+            let name = |index| format!("l{index}").into_bytes();
+            let its = (0..workers.len()).find(|index| name(*index) == *owner);
+            let Some(worker) = its.and_then(|index| workers.get_mut(index)) else {
+                return NfsStat4::BadStateId;
+            };
+            if cx.random.chance(50) {
+                return NfsStat4::Delay;
+            }
+            worker.was_told |= matches!(worker.call, Some((Call::Wait(_), _)));
+            if let Some(waits) = &mut worker.waits {
+                cx.held.notices += 1;
+                let late_ms = if cx.random.chance(100) { cx.random.below(5_000) } else { 0 };
+                (waits.is_told, waits.ask_ms) = (true, cx.now_ms + late_ms);
+            }
+            NfsStat4::Ok
+        });
+        let reply = reply.map_err(|why| format!("client {number}: {why}"))?;
+        // The answer may be lost: then it is told again.
+        Ok((!cx.random.chance(50)).then_some(reply))
+    }
 }
 
 impl LocksClient {
     /// What becomes of a call whose session is gone is not known.
-    fn lose(&mut self, index: usize, call: Call) {
+    fn lose(&mut self, index: usize, call: Call, cx: &mut Context<'_>) {
+        if let Some(lock) = call.lock() {
+            cx.held.may_have(lock.clone());
+        }
         if let (Call::Make | Call::Remove, Some(worker)) = (call, self.workers.get_mut(index)) {
             worker.has_directory = None;
         }
@@ -499,6 +618,11 @@ impl LocksClient {
             return Ok(Then::after(1));
         }
         self.session = r.array().map_err(unreadable)?;
+        if let Some(back) = &mut self.back {
+            back.begin(self.session);
+        }
+        (self.is_path_down, self.deaf_ms) = (false, cx.now_ms);
+        cx.held.tells(self.number, false, cx.now_ms);
         let is_new = self.id != Some(self.new_id.0);
         self.id = Some(self.new_id.0);
         self.lost_ms = cx.lost_ms;
@@ -517,7 +641,7 @@ impl LocksClient {
         }
         let must_until_ms = cx.found_lost_ms + LEASE_MS;
         let was_valid = cx.held.is_valid(self.number, cx.lost_ms);
-        let held = cx.held.take(self.number);
+        let held = cx.held.take(self.number, cx.now_ms);
         // What was to be reclaimed before has its own limit, which another loss does not move.
         if has_lost {
             // Who was not heard of in time may try, and gets what nobody else has got.
@@ -527,7 +651,7 @@ impl LocksClient {
             self.to_reclaim.clear();
         }
         for worker in &mut self.workers {
-            worker.opened = None;
+            (worker.opened, worker.waits) = (None, None);
         }
         Ok(())
     }
@@ -545,7 +669,9 @@ impl LocksClient {
         if is(NfsStat4::Delay) || is(NfsStat4::RetryUncachedRep) {
             return Ok(self.again(index, call, cx));
         }
-        if is(NfsStat4::Grace) && matches!(call, Call::Open(_) | Call::Lock(_) | Call::Remove) {
+        if is(NfsStat4::Grace)
+            && matches!(call, Call::Open(_) | Call::Lock(_) | Call::Wait(_) | Call::Remove)
+        {
             if cx.now_ms > cx.started_ms + GRACE_MS {
                 return Err("the grace period does not end".into());
             }
@@ -581,7 +707,19 @@ impl LocksClient {
                 cx.held.lock(cx.now_ms, lock.clone())?;
                 self.has_locked(index, r)?;
             }
-            Call::Lock(_) if is(NfsStat4::Denied) => {}
+            Call::Lock(lock) | Call::Wait(lock) if is(NfsStat4::Denied) => {
+                let told = LockDenied4::decode(r).map_err(unreadable)?;
+                let judged = cx.held.denied(lock, cx.sent_ms);
+                judged.map_err(|why| format!("{why}; the server says: {told:?}"))?;
+                if matches!(call, Call::Wait(_)) {
+                    self.is_denied(index, lock, cx)?;
+                }
+            }
+            Call::Wait(lock) if status == 0 => {
+                self.has_waited(index, lock, cx)?;
+                cx.held.lock(cx.now_ms, lock.clone())?;
+                self.has_locked(index, r)?;
+            }
             Call::Open(file) if status == 0 => {
                 let opened = opened(*file, r)?;
                 if let Some(worker) = self.workers.get_mut(index) {

@@ -19,9 +19,11 @@ use steadfast_recovery::{
     Action, BegunCall, BegunOutcome, FileSystemIdentity, ObjectKey, Place, Unlinked,
 };
 use steadfast_shares::{ClientPattern, ClientRule, Rights, Share, ShareId, Squash};
-use steadfast_vfs::{CallName, Time};
+use steadfast_vfs::{CallName, StorageHandle, Time};
 
 use crate::disk::{Did, Disk, Found, Killed, Log, Mark};
+use crate::held::Lock;
+use crate::locals::Locals;
 use crate::message::xid;
 use crate::random::Random;
 use crate::{Checked, Mutation};
@@ -210,10 +212,14 @@ struct Suspended {
     until_ms: u64,
 }
 
-/// A lock that a host has at the server, or a wait for one.
+/// A lock that a client has at the server, or a wait for one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OfHost {
+pub(crate) struct OfClient {
     pub(crate) client: u64,
+    /// It has no lease.
+    pub(crate) is_host: bool,
+    pub(crate) owner: u64,
+    pub(crate) file: u64,
     pub(crate) first: u64,
     pub(crate) end: u64,
     /// Whether it waits for it.
@@ -248,6 +254,9 @@ pub(crate) struct Server {
     parked: Vec<(u64, Box<ParkedCall>)>,
     suspended: Vec<Suspended>,
     outbox: Outbox,
+    /// The files that are locked.
+    files: Vec<StorageHandle>,
+    locals: Locals,
 }
 
 impl Server {
@@ -276,6 +285,8 @@ impl Server {
             parked: Vec::new(),
             suspended: Vec::new(),
             outbox: Outbox::default(),
+            files: Vec::new(),
+            locals: Locals::default(),
         }
     }
 
@@ -291,6 +302,7 @@ impl Server {
     fn start(&mut self, now_ms: u64, replies: &[Vec<u8>]) -> Checked {
         self.starts += 1;
         self.disk = Arc::new(Disk::found(&self.log));
+        self.locals.go_on(&self.disk, &self.files)?;
         let rights = Rights { squash: Squash::None, ..Rights::default() };
         let rule = ClientRule { pattern: ClientPattern::Any, grants: Arc::new([rights]) };
         let share = Share {
@@ -351,7 +363,10 @@ impl Server {
                 engine.remember_replayed(behind, now_ms);
             }
         }
-        let _ = engine.take_locks_again();
+        let taken = engine.take_locks_again();
+        if taken.contested + taken.failed + taken.left > 0 {
+            return Err(format!("locks of clients are not taken again: {taken:?}"));
+        }
         self.engine = Some(engine);
         Ok(())
     }
@@ -412,6 +427,7 @@ impl Server {
         self.note_time(now_ms);
         let Found { replies, .. } = self.log.lock().cut_power(random);
         self.state.events.lock().clear();
+        self.locals.end();
         self.hosts_have_lost |= !self.hosts.recorded.lock().is_empty();
         self.instance += 1;
         let mut events = Vec::new();
@@ -458,33 +474,66 @@ impl Server {
         engine.answer_grant(grant, result).map_err(|_| "an answer cannot be read".to_owned())
     }
 
-    /// What hosts have and wait for, for who compares it with what they know.
-    pub(crate) fn of_hosts(&self) -> Vec<OfHost> {
-        let Some(engine) = &self.engine else { return Vec::new() };
-        let hosts =
-            engine.clients().into_iter().filter(|client| client.owner.starts_with(b"host "));
+    /// What clients have locked and wait for, for who compares it with what they know.
+    ///
+    /// # Errors
+    /// Of what nobody can have.
+    pub(crate) fn of_clients(&self) -> Checked<Vec<OfClient>> {
         let mut all = Vec::new();
-        for host in hosts {
-            let number = std::str::from_utf8(host.owner.get(5..).unwrap_or(&[]));
-            let Some(client) = number.ok().and_then(|number| number.parse().ok()) else { continue };
-            let Ok((holdings, _)) = engine.holdings(host.id, usize::MAX) else { continue };
-            for Holding { held, .. } in holdings {
-                match held {
-                    Held::Lock { range, .. } => {
-                        let (first, end) = (range.offset, range.offset + range.length);
-                        let (waits, is_stuck) = (false, false);
-                        all.push(OfHost { client, first, end, waits, is_stuck });
-                    }
-                    Held::Wait { range, behind, .. } => {
-                        let (first, end) = (range.offset, range.offset + range.length);
-                        let (waits, is_stuck) = (true, behind.is_empty());
-                        all.push(OfHost { client, first, end, waits, is_stuck });
-                    }
-                    _ => {}
-                }
+        let Some(engine) = &self.engine else { return Ok(all) };
+        for client in engine.clients() {
+            let name = std::str::from_utf8(&client.owner).unwrap_or_default();
+            let Some((kind, number)) = name.split_once(' ') else { continue };
+            let (Ok(number), "host" | "client" | "poller" | "old") = (number.parse(), kind) else {
+                continue;
+            };
+            let Ok((holdings, _)) = engine.holdings(client.id, usize::MAX) else { continue };
+            for Holding { held, file, owner } in holdings {
+                let (range, waits, is_stuck) = match held {
+                    Held::Lock { range, .. } => (range, false, false),
+                    // Who is not told when it may ask is forgotten when another asks.
+                    Held::Wait { .. } if kind == "poller" || kind == "old" => continue,
+                    Held::Wait { range, behind, .. } => (range, true, behind.is_empty()),
+                    _ => continue,
+                };
+                let is_its = |handle: &StorageHandle| *handle == file.object;
+                let file = self.files.iter().position(is_its).ok_or("a lock of no file")? as u64;
+                all.push(OfClient {
+                    client: number,
+                    is_host: kind == "host",
+                    owner: owner_number(&owner).ok_or("a lock of no owner")?,
+                    file,
+                    first: range.offset,
+                    end: range.offset + range.length,
+                    waits,
+                    is_stuck,
+                });
             }
         }
-        all
+        Ok(all)
+    }
+
+    /// Whether local processes may do anything.
+    pub(crate) fn may_act_locally(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| !engine.is_in_grace())
+    }
+
+    /// A local process locks a range; whether it got it.
+    pub(crate) fn lock_locally(&mut self, lock: &Lock) -> Checked<bool> {
+        self.locals.lock(&self.disk, &self.files, lock)
+    }
+
+    /// A local process gives up a range.
+    pub(crate) fn unlock_locally(&mut self, range: &Lock) -> Checked {
+        self.locals.unlock(&self.disk, &self.files, range)
+    }
+
+    /// The files that are locked: their numbers are their places.
+    pub(crate) fn note_files(&mut self, count: u64) -> Checked {
+        let names = (0..count).map(|number| format!("f{number}"));
+        let found = names.map(|name| self.disk.find(name.as_bytes()));
+        self.files = found.collect::<Option<_>>().ok_or("a file is not there")?;
+        Ok(())
     }
 
     pub(crate) fn take_outbox(&mut self) -> Vec<(u64, Vec<u8>)> {
@@ -672,6 +721,17 @@ impl Server {
     /// Whether calls are to be executed later.
     pub(crate) fn has_suspended(&self) -> bool {
         !self.suspended.is_empty()
+    }
+}
+
+/// Which worker a lock-owner is: of a client of NFSv4 it is a name, of a host its number stands at the end.
+fn owner_number(name: &[u8]) -> Option<u64> {
+    match name.strip_prefix(b"l") {
+        Some(number) => {
+            let number = number.split(|byte| *byte == b'.').next()?;
+            std::str::from_utf8(number).ok()?.parse().ok()
+        }
+        None => name.last_chunk().map(|number| u64::from_be_bytes(*number)),
     }
 }
 

@@ -3,6 +3,7 @@
 mod begin;
 mod faults;
 mod grants;
+mod locals;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,7 +19,7 @@ use crate::history::History;
 use crate::leftovers::Leftovers;
 use crate::message::{is_call, results, xid};
 use crate::random::Random;
-use crate::server::{Delivered, OfHost, Server};
+use crate::server::{Delivered, OfClient, Server};
 use crate::{Checked, Failure, Options, Report};
 
 /// A call must be answered within so many ms in which its client is connected.
@@ -79,6 +80,10 @@ enum Event {
         epoch: u64,
         grant: Box<Grant>,
         result: Vec<u8>,
+    },
+    /// A process of the server's machine does something.
+    Local {
+        process: u64,
     },
     Disk,
     GoOn,
@@ -141,6 +146,7 @@ struct Link {
     connection: Option<u64>,
     outstanding: BTreeMap<u32, Outstanding>,
     next_xid: u32,
+    connected_ms: u64,
     /// When the last message of the connection arrives, in either direction.
     to_server_us: u64,
     to_client_us: u64,
@@ -193,6 +199,9 @@ pub(crate) struct World {
     disk_is_due: bool,
     go_on_is_due: bool,
     rhythm: Rhythm,
+    /// How many processes there are on the server's machine, and how many files are locked.
+    locals: u64,
+    files: u64,
     report: Report,
 }
 
@@ -218,6 +227,8 @@ impl World {
             disk_is_due: false,
             go_on_is_due: false,
             rhythm: Rhythm::FEW,
+            locals: 0,
+            files: 0,
             report: Report::default(),
         };
         let mut result = world.begin(options.clients);
@@ -231,6 +242,8 @@ impl World {
                 grants: world.held.grants,
                 reclaims: world.held.reclaims,
                 waits: world.held.grants_by_call,
+                waited: world.held.waited,
+                notices: world.held.notices,
                 host_restarts: world.held.restarts,
                 delegations: world.delegated.granted,
                 recalls: world.delegated.recalled,
@@ -308,11 +321,14 @@ impl World {
                 self.server.tick(now_ms);
                 self.send_replies();
                 if (now_ms / 1000).is_multiple_of(COMPARED_S) {
-                    let found = self.server.of_hosts();
+                    let mut found = self.server.of_clients()?;
+                    // Of who is not heard of, the server may have what it has lost.
+                    found.retain(|of| of.is_host || self.held.is_valid(of.client, now_ms));
                     self.leftovers.compare(now_ms, &found, &self.held)?;
                 }
                 self.schedule(1_000_000, Event::Tick);
             }
+            Event::Local { process } => self.act_locally(process)?,
             Event::Fault => self.fault(),
             Event::Cut => self.cut_somebody(),
             Event::Start { power_was_cut } => self.start(power_was_cut)?,
@@ -460,8 +476,8 @@ impl World {
         let Some((link, mut cx)) = self.of(client, call.sent_ms) else { return Ok(()) };
         let Then { delay_ms, purges, has_told, forgets } =
             link.client.reply(worker, results, &mut cx)?;
-        let is_left = |of: &OfHost| of.client == client as u64;
-        if has_told && let Some(left) = self.server.of_hosts().into_iter().find(is_left) {
+        let is_left = |of: &OfClient| of.client == client as u64;
+        if has_told && let Some(left) = self.server.of_clients()?.into_iter().find(is_left) {
             return Err(format!("a host has restarted, and {left:?} is left"));
         }
         if purges {
@@ -502,8 +518,10 @@ impl World {
         let now_ms = self.now_ms();
         let Self { started_ms, lost_ms, found_lost_ms, .. } = *self;
         let (random, held, delegated) = (&mut self.random, &mut self.held, &mut self.delegated);
+        let link = self.links.get_mut(client)?;
         let cx = Context {
             now_ms,
+            connected_ms: link.connected_ms,
             started_ms,
             lost_ms,
             found_lost_ms,
@@ -512,7 +530,7 @@ impl World {
             held,
             delegated,
         };
-        Some((self.links.get_mut(client)?, cx))
+        Some((link, cx))
     }
 
     /// Takes repetitions of a call off the network and out of the server.
@@ -589,6 +607,7 @@ impl World {
         };
         self.report.connections += 1;
         link.connection = Some(connection);
+        link.connected_ms = now_ms;
         link.port = if is_same_port { link.port } else { 600 + (link.port + 1) % 400 };
         (link.to_server_us, link.to_client_us) = (0, 0);
         let from = SocketAddr::new(address(client), link.port);

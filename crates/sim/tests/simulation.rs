@@ -28,6 +28,7 @@ fn no_seed_finds_a_fault() {
     let (mut kills, mut power_cuts, mut reclaims) = (0, 0, 0);
     let (mut delegations, mut recalls, mut revocations) = (0, 0, 0);
     let (mut waits, mut host_restarts) = (0, 0);
+    let (mut waited, mut notices, mut local_grants, mut local_denials) = (0, 0, 0, 0);
     for seed in (first..).take(runs) {
         match run(Options::new(seed, steps)) {
             Ok(report) => {
@@ -40,6 +41,10 @@ fn no_seed_finds_a_fault() {
                 revocations += report.revocations;
                 waits += report.waits;
                 host_restarts += report.host_restarts;
+                waited += report.waited;
+                notices += report.notices;
+                local_grants += report.local_grants;
+                local_denials += report.local_denials;
             }
             Err(failure) => panic!("{failure}"),
         }
@@ -48,11 +53,14 @@ fn no_seed_finds_a_fault() {
     println!(
         "{done} steps, {a_second:.0} a second; {kills} kills, {power_cuts} power cuts, {reclaims} \
          locks reclaimed; {delegations} delegations, {recalls} recalled, {revocations} revoked; \
-         {waits} locks waited for, {host_restarts} restarts of hosts"
+         {waits} locks waited for by hosts, {host_restarts} restarts of these; {waited} waited for by clients of \
+         NFSv4, {notices} notices; {local_grants} locks of local processes, {local_denials} denied"
     );
     // A simulation in which nothing happens finds nothing.
     assert!(named.is_some() || kills > 20 && power_cuts > 10 && reclaims > 10);
     assert!(named.is_some() || waits > 100 && host_restarts > 5);
+    assert!(named.is_some() || waited > 100 && notices > 50);
+    assert!(named.is_some() || local_grants > 100 && local_denials > 100);
     assert!(named.is_some() || delegations > 200 && recalls > 100 && revocations > 0);
 }
 

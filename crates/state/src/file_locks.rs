@@ -378,6 +378,14 @@ impl FileLocks {
         ended
     }
 
+    /// An owner waits for nothing here any more.
+    pub(crate) fn end_waits(&mut self, client: &Client, name: &[u8], time: Time) {
+        let is_its = |owner: &LockOwner| owner.client.id() == client.id() && *owner.name == *name;
+        self.waiters.retain(|waiter| !is_its(&waiter.owner));
+        self.freed.retain(|freed| !is_its(&freed.owner));
+        self.refresh(time);
+    }
+
     /// Whether an owner has a range that was locked by this open.
     pub(crate) fn has(&self, owner: &LockOwner, open: OpenNumber) -> bool {
         self.ranges.has_tag(owner, open)

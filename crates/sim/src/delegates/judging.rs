@@ -19,6 +19,8 @@ const GRACE_MS: u64 = 2 * LEASE_MS + 5_000;
 /// Who is in the way has returned what it has, or lost it, after so long: five leases if the server could
 /// not tell it, one to return it, and one since it may have been silent.
 const REFUSED_MS: u64 = 7 * LEASE_MS;
+/// A callback arrives within this time, in ms.
+const SENT_WITHIN_MS: u64 = 20_000;
 /// That a lease is over the server finds within this time.
 const REVOKED_WITHIN_MS: u64 = 5_000;
 /// Who hears the server, and does what that asks for, loses nothing. In so long it hears of a recall.
@@ -277,7 +279,10 @@ impl DelegateClient {
             let of = std::mem::take(of);
             // One that may have been revoked before the power was cut, of which nobody knows any more.
             let is_sure = |held: &Delegation| {
-                !held.is_kept && (has_heard || cx.lost_ms < held.sent_ms + LEASE_MS)
+                // It has taken a recall, and was silent until that was over.
+                let recalled_ms = if held.is_recalled { held.recalled_ms } else { cx.lost_ms };
+                let is_over = cx.lost_ms + SENT_WITHIN_MS > recalled_ms + LEASE_MS;
+                !held.is_kept && !is_over && (has_heard || cx.lost_ms < held.sent_ms + LEASE_MS)
             };
             let sure = of.delegation.filter(is_sure);
             let content = sure.and_then(|held| held.content);

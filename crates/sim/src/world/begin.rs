@@ -17,6 +17,7 @@ use crate::hosts::HostClient;
 use crate::locks::LocksClient;
 use crate::message::{Request, results, unreadable};
 use crate::names::NamesClient;
+use crate::old::OldClient;
 
 const FILES: u64 = 2;
 /// A file is not delegated for a while after it was recalled: so there are more of these.
@@ -26,6 +27,8 @@ const DELEGATED: u64 = 6;
 struct Cast {
     names: u64,
     locks: u64,
+    /// That speak NFSv4.0.
+    old: u64,
     hosts: u64,
     delegates: u64,
     files: u64,
@@ -40,10 +43,11 @@ impl World {
         let cast = self.cast(clients);
         let root = self.mount()?;
         let files = self.make_files(&root, "f", cast.files)?;
+        self.server.note_files(cast.files)?;
         let delegated = self.make_files(&root, "g", cast.delegated)?;
         let shared = self.make_directory(&root, "shared")?;
-        let Cast { names, locks, hosts, delegates, .. } = cast;
-        self.report.clients = names + locks + hosts + delegates;
+        let Cast { names, locks, old, hosts, delegates, .. } = cast;
+        self.report.clients = names + locks + old + hosts + delegates;
         for number in 0..self.report.clients {
             let client: Box<dyn Client> = if number < names {
                 let workers = self.random.between(1, 3);
@@ -52,8 +56,13 @@ impl World {
                 Box::new(NamesClient::new(number, directories))
             } else if number < names + locks {
                 let workers = self.random.between(1, 3) as usize;
-                Box::new(LocksClient::new(number, workers, shared.clone(), files.clone()))
-            } else if number < names + locks + hosts {
+                let is_called = self.random.chance(700);
+                let (shared, files) = (shared.clone(), files.clone());
+                Box::new(LocksClient::new(number, workers, is_called, shared, files))
+            } else if number < names + locks + old {
+                let workers = self.random.between(1, 3) as usize;
+                Box::new(OldClient::new(number, workers, root.clone(), files.clone()))
+            } else if number < names + locks + old + hosts {
                 let workers = self.random.between(1, 3) as usize;
                 Box::new(HostClient::new(number, workers, files.clone()))
             } else {
@@ -68,6 +77,7 @@ impl World {
                 connection: None,
                 outstanding: BTreeMap::new(),
                 next_xid: 1,
+                connected_ms: 0,
                 to_server_us: 0,
                 to_client_us: 0,
             });
@@ -76,6 +86,13 @@ impl World {
             for worker in 0..workers {
                 self.schedule(2000, Event::Think { client, worker });
             }
+        }
+        (self.locals, self.files) = (self.random.below(3), cast.files);
+        if locks + old + hosts == 0 {
+            self.locals = 0;
+        }
+        for process in 0..self.locals {
+            self.schedule(1_000_000, Event::Local { process });
         }
         self.schedule(1_000_000, Event::Tick);
         self.schedule(5_000_000, Event::Fault);
@@ -86,32 +103,39 @@ impl World {
     }
 
     /// Few clients by the seed, or as many as are asked for. Of many, half change names, a fifth are
-    /// hosts, and a tenth is delegated files.
+    /// hosts, and a tenth is delegated files; of the others a third speaks NFSv4.0.
     fn cast(&mut self, clients: Option<u64>) -> Cast {
-        let Some(clients) = clients else {
-            if self.random.chance(300) {
-                // Time passes faster where nobody changes names: leases and recalls end, if no restart has
-                // them begin anew.
-                self.rhythm.faults_apart_us *= self.random.between(1, 20);
-                let (names, hosts) = (self.random.below(2), 0);
-                let (locks, delegates) = (self.random.below(2), self.random.between(2, 5));
-                let (files, delegated) = (FILES, DELEGATED);
-                return Cast { names, locks, hosts, delegates, files, delegated };
+        if let Some(clients) = clients {
+            self.rhythm = Rhythm::of_many(clients, &mut self.random);
+            let (names, hosts, delegates) = (clients.div_ceil(2), clients / 5, clients / 10);
+            let others = clients - names - hosts - delegates;
+            let old = others / 3;
+            // So many that most locks are still granted.
+            let files = FILES.max(clients / FEW);
+            let delegated = DELEGATED.max(delegates);
+            return Cast { names, locks: others - old, old, hosts, delegates, files, delegated };
+        }
+        let random = &mut self.random;
+        let (files, delegated) = (FILES, DELEGATED);
+        let (mut names, mut old, mut hosts) = (random.below(2), 0, 0);
+        let (mut locks, mut delegates) = (random.below(2), 0);
+        match random.below(10) {
+            0..3 => delegates = random.between(2, 5),
+            3..6 => {
+                (locks, old) = (random.between(1, 3), random.below(3));
+                hosts = random.below(3);
             }
-            let names = self.random.between(1, 2);
-            let locks = self.random.between(1, 2);
-            let hosts = self.random.below(3);
-            let delegates = self.random.below(3);
-            let (files, delegated) = (FILES, DELEGATED);
-            return Cast { names, locks, hosts, delegates, files, delegated };
-        };
-        self.rhythm = Rhythm::of_many(clients, &mut self.random);
-        let (names, hosts, delegates) = (clients.div_ceil(2), clients / 5, clients / 10);
-        let locks = clients - names - hosts - delegates;
-        // So many that most locks are still granted.
-        let files = FILES.max(clients / FEW);
-        let delegated = DELEGATED.max(delegates);
-        Cast { names, locks, hosts, delegates, files, delegated }
+            _ => {
+                (names, locks) = (names + 1, locks + 1);
+                (old, hosts) = (random.below(2), random.below(3));
+                delegates = random.below(3);
+                return Cast { names, locks, old, hosts, delegates, files, delegated };
+            }
+        }
+        // Time passes faster where nobody changes names: leases and recalls end, if no restart has
+        // them begin anew.
+        self.rhythm.faults_apart_us *= random.between(1, 20);
+        Cast { names, locks, old, hosts, delegates, files, delegated }
     }
 
     /// A call on a network and disk without faults.

@@ -1,5 +1,7 @@
 //! What breaks, and what starts again.
 
+use std::cmp::Reverse;
+
 use super::{Event, World};
 use crate::Checked;
 
@@ -55,8 +57,13 @@ impl World {
     pub(super) fn end_process(&mut self, power_was_cut: bool) {
         self.server.kill();
         self.epoch += 1;
+        // Else a client could have a reply of this process, and go on, while a repetition of its call reaches the
+        // next one: which does not know of calls that changed nothing.
+        self.queue.retain(|Reverse(scheduled)| !matches!(scheduled.event, Event::ToClient { .. }));
         if power_was_cut {
             self.lost_ms = self.now_ms().max(1);
+            self.end_locals();
+            self.held.is_lost(self.lost_ms);
         }
         for client in 0..self.links.len() {
             let delay_us = self.random.between(10_000, 500_000);

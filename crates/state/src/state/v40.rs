@@ -5,6 +5,7 @@
 //! the kept reply; else an [`OwnerInUse`] holds the owner's sequence until [`OwnerInUse::finish`].
 //! In between no other request of that owner begins.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -349,7 +350,7 @@ impl State {
         }
     }
 
-    /// `RELEASE_LOCKOWNER` (RFC 7530 §16.37).
+    /// `RELEASE_LOCKOWNER` (RFC 7530 §16.37). What the owner waits for it does not want any more.
     ///
     /// # Errors
     /// [`StateError::LocksHeld`].
@@ -371,6 +372,13 @@ impl State {
             self.count_locks(&mut opens, 0, -1);
         }
         owners.forget_locker(owner);
+        if client.waits.load(Ordering::Relaxed) > 0 {
+            let files: HashSet<FileKey> = opens.iter().map(|(_, record)| record.file).collect();
+            let time = self.time(client);
+            for file in files {
+                self.files.with_locks(&file, |locks| locks.end_waits(client, owner, time));
+            }
+        }
         Ok(())
     }
 

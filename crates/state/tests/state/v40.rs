@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use steadfast_state::{
-    Callback, Client, ClientId, Limits, Lock, LockBy, LockKind, LockRange, Open, OwnerBegun,
-    OwnerReply, OwnerRequest, SetClient, SetClientError, SetClientId, State, StateError, StateId,
+    Callback, Client, ClientId, Limits, Lock, LockBy, LockError, LockKind, LockRange, Open,
+    OwnerBegun, OwnerReply, OwnerRequest, SetClient, SetClientError, SetClientId, State,
+    StateError, StateId,
 };
 
 use crate::common::{
@@ -324,6 +325,29 @@ fn a_lock_owner_is_known_while_it_has_lock_stateids() {
     assert_eq!(state.judge_locker(&holder, b"l", 7), Ok(()));
     let latest = StateId { seqid: 0, ..locks };
     assert_eq!(state.test(&holder, &latest), Err(StateError::BadStateId));
+}
+
+#[test]
+fn a_lock_owner_that_is_released_stands_in_nobodys_way() {
+    let state = state();
+    let [holder, waiter, other] = ["a", "b", "c"].map(|name| client0(&state, 0, name));
+    let range = LockRange { offset: 0, length: 5 };
+    let lock = |client, owner, is_waited_for| {
+        let open = Open { owner: b"o", file: file(1), access: BOTH, deny: DENY_NONE };
+        let id = state.open(client, &open).expect("open");
+        let by = LockBy::Open { open: id, owner };
+        let lock = Lock { file: file(1), kind: LockKind::Write, range, by, is_waited_for };
+        state.lock(client, &lock)
+    };
+    let held = lock(&holder, b"l", false).expect("locked");
+    assert!(matches!(lock(&waiter, b"l", true), Err(LockError::Denied(_))));
+    state.unlock(&holder, &held, &file(1), range).expect("unlocked");
+    assert!(matches!(lock(&other, b"l", false), Err(LockError::Denied(_))), "another waits");
+    state.release_lock_owner(&waiter, b"m").expect("it has nothing");
+    state.release_lock_owner(&other, b"l").expect("it has nothing");
+    assert!(matches!(lock(&other, b"l", false), Err(LockError::Denied(_))), "another waits");
+    state.release_lock_owner(&waiter, b"l").expect("it has nothing");
+    lock(&other, b"l", false).expect("nobody waits");
 }
 
 /// What a request of the model does.
