@@ -22,6 +22,8 @@ use verdict::Verdict;
 
 /// The case of the guest program.
 const CASE: &str = "contended";
+/// The stage of it, which has no other.
+pub(super) const STAGE: &str = "contended";
 /// Name, and by which versions how many processes contend.
 const GUESTS: [(&str, &str); 2] = [("one", "3:3,4.1:1"), ("two", "4.2:3,3:1")];
 /// By which way how many contend on the server's machine, how long each rests between locks, in µs, and one in how
