@@ -20,7 +20,8 @@ ip link set vec0 up
 modprobe ipv6 && ip addr add fd77::2/64 dev vec0 nodad
 # Locks over NFSv3: the server's lock manager finds the guest's by rpcbind.
 mkdir -p /run/rpcbind /run/statd/sm /run/statd/sm.bak
-hostname steadfast-guest
+# By which NFSv4 and NLM tell clients apart.
+hostname "${GUEST_NAME:-steadfast-guest}"
 rpcbind -w || echo "rpcbind does not run"
 rpc.statd --no-notify -P /run/statd || echo "rpc.statd does not run"
 # "server not responding" goes to the console, which the host keeps as a log.

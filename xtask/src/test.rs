@@ -271,8 +271,13 @@ fn kernel_delegations() -> Result<()> {
 const CASES_OF_NFS42: [&str; 6] =
     ["extents", "extended-attributes", "exclusive-create", "sparse-files", "nfs4-acls", "git"];
 
+/// Locks that guests, local processes and other clients contend for, until they have had so many.
+const CONTENDED: &str = "5000";
+
 fn kernel_nfs42() -> Result<()> {
-    kernel_cases("4.2", &CASES_OF_NFS42)
+    kernel_cases("4.2", &CASES_OF_NFS42)?;
+    let words = ["--contended", CONTENDED, "--program", &program()?].map(str::to_owned);
+    kernel_client::run(&words)
 }
 
 #[cfg(test)]

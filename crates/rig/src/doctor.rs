@@ -116,7 +116,7 @@ fn examine(site: &watch::Site, namespace: &Namespace, fault: &Fault) -> Result<V
     std::fs::create_dir_all(&control)?;
     let mut listener = Listener::new(&control)?;
     let words = [
-        uml::NETWORK.to_owned(),
+        uml::network(0),
         format!("GUEST_ADDRESS={GUEST_ADDRESS}/24"),
         format!("CONTROL={}", control.display()),
         format!("STEADFAST={}", site.program.display()),

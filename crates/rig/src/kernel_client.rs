@@ -6,6 +6,7 @@
 //! boots the guests and judges the results against the expected failures of that server. A new
 //! failure and a new pass both fail the run. `tests/kernel-client/README.md` has the story.
 
+mod contended;
 mod expected;
 mod guest;
 mod libnfs;
@@ -59,6 +60,8 @@ const USAGE: &str = "usage: cargo xtask kernel-client [OPTIONS]
   --guarded           from local processes: cases must not look at a delegated file on the server
   --filesystem NAME   of the main share: ext4 (default), xfs or btrfs
   --only NAME         only cases whose name contains NAME; may be repeated
+  --contended N       instead of cases: two guests, local processes and other clients contend for locks, until
+                      they have had N
   --long              the long version of every case
   --seed N            of everything random; printed at the start of every run
   --program FILE      a steadfast that is built already
@@ -78,6 +81,7 @@ struct Options {
     program: Option<PathBuf>,
     is_long: bool,
     is_list: bool,
+    contended: Option<u64>,
     is_keep: bool,
     seed: u64,
 }
@@ -94,6 +98,7 @@ impl Options {
             program: None,
             is_long: false,
             is_list: false,
+            contended: None,
             is_keep: false,
             seed: std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
@@ -123,6 +128,12 @@ impl Options {
                 "--program" => options.program = Some(std::path::absolute(value()?)?),
                 "--seed" => {
                     options.seed = value()?.parse().context("--seed needs a number")?;
+                }
+                "--contended" => {
+                    options.contended =
+                        Some(value()?.parse().context("--contended needs a number")?);
+                    // With which the server serves all versions.
+                    "4.2".clone_into(&mut options.nfs);
                 }
                 "--long" => options.is_long = true,
                 "--list" => options.is_list = true,
@@ -156,7 +167,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let root = workspace::root()?;
     workspace::cargo(&["build", "--package", "steadfast-guest-tests"])?;
     let program = workspace::target()?.join("debug/steadfast-guest-tests");
-    let cases = guest_cases(&program, options.is_long)?;
+    let mut cases = guest_cases(&program, options.is_long)?;
+    // Not one of the suite: `--contended` runs it.
+    cases.retain(|case| case.stage != contended::STAGE);
     if options.is_list {
         for case in &cases {
             println!("{:<28} at most {:>5} s", case.name, case.limit.as_secs());
@@ -183,7 +196,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let outcomes = {
         let mut janitor = Janitor::start()?;
         let mut suite = Suite::prepare(root, &directory, &options, program, &mut janitor)?;
-        suite.run(cases, &options)?
+        match options.contended {
+            Some(locks) => vec![contended::run(&mut suite, locks), suite.end_server()],
+            None => suite.run(cases, &options)?,
+        }
         // The janitor now ends what still runs and unmounts.
     };
     let expected = expected::read(root, options.server, &options.nfs)?;
@@ -391,20 +407,8 @@ impl<'a> Suite<'a> {
         cases: &[Case],
         kill_after: Option<Duration>,
     ) -> Result<Vec<Outcome>> {
-        let control = self.directory.join(label);
-        std::fs::create_dir_all(&control)?;
-        let mut plan = String::new();
-        for (key, value) in &self.plan {
-            writeln!(plan, "{key}={value}")?;
-        }
-        writeln!(plan, "control={}", control.display())?;
-        writeln!(plan, "ledgers={}", self.directory.join("ledgers").display())?;
-        for case in cases {
-            writeln!(plan, "case={}", case.name)?;
-        }
-        std::fs::create_dir_all(self.directory.join("ledgers"))?;
-        std::fs::write(control.join("plan"), plan)?;
         let names: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
+        let control = self.write_plan(label, &names)?;
         let limit = cases.iter().map(|case| case.limit).sum::<Duration>() + Duration::from_secs(60);
         let boot = Boot {
             label,
@@ -417,6 +421,24 @@ impl<'a> Suite<'a> {
             kill_after,
         };
         boot.run(&names, &mut self.server, self.seed)
+    }
+
+    /// Writes what a guest reads, into the directory where the two talk, which is returned.
+    fn write_plan(&self, label: &str, cases: &[String]) -> Result<PathBuf> {
+        let control = self.directory.join(label);
+        std::fs::create_dir_all(&control)?;
+        let mut plan = String::new();
+        for (key, value) in &self.plan {
+            writeln!(plan, "{key}={value}")?;
+        }
+        writeln!(plan, "control={}", control.display())?;
+        writeln!(plan, "ledgers={}", self.directory.join("ledgers").display())?;
+        for name in cases {
+            writeln!(plan, "case={name}")?;
+        }
+        std::fs::create_dir_all(self.directory.join("ledgers"))?;
+        std::fs::write(control.join("plan"), plan)?;
+        Ok(control)
     }
 
     /// The server has to be alive still, and to end when it is told to.

@@ -98,6 +98,18 @@ impl Namespace {
         Ok(Self { name, has_own_mounts })
     }
 
+    /// Another tap, `tapN` for number N, for a guest with an address of its own, which is returned. The server has the same
+    /// address for all guests.
+    pub(crate) fn add_tap(&self, number: u32) -> Result<String> {
+        let (file, tap) = (format!("--net=/run/netns/{}", self.name), format!("tap{number}"));
+        let inside = |words: &[&str]| run("nsenter", &[&[&file, "ip"], words].concat());
+        let guest = format!("10.77.0.{}", 2 + number);
+        inside(&["tuntap", "add", &tap, "mode", "tap"])?;
+        inside(&["addr", "add", SERVER_ADDRESS, "peer", &format!("{guest}/32"), "dev", &tap])?;
+        inside(&["link", "set", &tap, "up"])?;
+        Ok(guest)
+    }
+
     /// Whether what is mounted by [`Namespace::command`]s is unseen outside.
     pub(crate) fn has_own_mounts(&self) -> bool {
         self.has_own_mounts

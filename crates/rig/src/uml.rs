@@ -14,8 +14,11 @@ use anyhow::{Context, Result, bail};
 
 /// The kernel.
 pub(crate) const PROGRAM: &str = "linux.uml";
-/// Its network device, on `tap0`. Without gro the guest drops every frame larger than the MTU.
-pub(crate) const NETWORK: &str = "vec0:transport=tap,ifname=tap0,depth=128,gro=1";
+
+/// Its network device, on the tap of this number. Without gro the guest drops every frame larger than the MTU.
+pub(crate) fn network(tap: u32) -> String {
+    format!("vec0:transport=tap,ifname=tap{tap},depth=128,gro=1")
+}
 
 /// The guest's processes; killed when dropped.
 #[derive(Debug)]

@@ -206,7 +206,7 @@ impl Run<'_> {
             options.push_str(",mountport=20048,mountproto=tcp,nolock");
         }
         let words = [
-            uml::NETWORK.to_owned(),
+            uml::network(0),
             format!("GUEST_ADDRESS={GUEST_ADDRESS}/24"),
             format!("CONTROL={}", control.display()),
             format!("NFS_SERVER={SERVER_ADDRESS}"),

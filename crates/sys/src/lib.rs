@@ -4,11 +4,12 @@
 //! Storage uses [`mod@file`], [`directory`], [`extents`], [`handle`], [`identity`], [`range_lock`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`], [`extents`], [`memory`] and [`scheduling`]; the programs use [`process`];
 //! name services [`nss`]; `steadfast watch` [`packet_ring`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
-//! others read meanwhile [`lease`]; diagnosis [`clock`] and [`netlink`]; tests [`mapping`].
+//! others read meanwhile [`lease`]; diagnosis [`clock`] and [`netlink`]; tests [`alarm`] and [`mapping`].
 //!
 //! A wrapper here does one system call (or a fixed few) and decides nothing. No wrapper is [`pinned`]: a
 //! pointer of which storage knows why its owners have it.
 
+pub mod alarm;
 pub mod block_device;
 pub mod clock;
 pub mod cpu_time;

@@ -45,6 +45,19 @@ pub fn set(file: impl AsFd, bytes: Bytes, kind: Option<Kind>) -> Result<bool> {
     }
 }
 
+/// Sets a lock as [`set`] does, and waits for those of others that are in the way.
+///
+/// # Errors
+/// As of [`set`]; [`Errno::INTR`] if a signal came first ([`crate::alarm`]): then nothing is locked.
+pub fn wait(file: impl AsFd, bytes: Bytes, kind: Kind) -> Result<()> {
+    let lock = request(bytes, Some(kind))?;
+    // SAFETY: the structure has the layout that the command expects and lives for the call.
+    match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLKW, &raw const lock) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
 /// Somebody else's lock that keeps this open file from one.
 ///
 /// # Errors
@@ -119,6 +132,13 @@ mod tests {
         assert_eq!(found, Some((bytes(6, u64::MAX), Kind::Read)));
         assert!(set(&one, bytes(0, u64::MAX), None).unwrap());
         assert_eq!(conflict(&two, bytes(0, u64::MAX), Kind::Write).unwrap(), None);
+        assert!(set(&one, bytes(25, 25), Some(Kind::Write)).unwrap());
+        let alarm = crate::alarm::Alarm::every(std::time::Duration::from_millis(20)).unwrap();
+        assert_eq!(wait(&two, bytes(20, 30), Kind::Read), Err(Errno::INTR));
+        drop(alarm);
+        assert!(set(&one, bytes(0, u64::MAX), None).unwrap());
+        wait(&two, bytes(20, 30), Kind::Write).unwrap();
+        assert!(!set(&one, bytes(30, 30), Some(Kind::Read)).unwrap());
         let behind = bytes(1 << 63, u64::MAX);
         assert_eq!(set(&one, behind, Some(Kind::Read)), Err(Errno::OVERFLOW));
         std::fs::remove_file(path).unwrap();

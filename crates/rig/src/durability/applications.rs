@@ -174,7 +174,7 @@ impl Place {
             }
             Self::Mount { server, .. } => vec![
                 "DISK=mount".to_owned(),
-                uml::NETWORK.to_owned(),
+                uml::network(0),
                 format!("GUEST_ADDRESS={GUEST_ADDRESS}/24"),
                 format!("SERVER={}", server.address.ip()),
                 format!("PORT={}", server.address.port()),

@@ -82,6 +82,7 @@ impl Boot<'_> {
                         outcomes.push(outcome);
                         began = None;
                     }
+                    Line::Count(_) => {}
                     Line::Note(text) => println!("     {text}"),
                     Line::Request { id, words } => {
                         let answer = self.serve(&words, server, &mut random)?;
@@ -137,7 +138,7 @@ impl Boot<'_> {
 
     fn start(&self) -> Result<Guest> {
         let words = [
-            uml::NETWORK.to_owned(),
+            uml::network(0),
             format!("GUEST_ADDRESS={GUEST_ADDRESS}/24"),
             format!("GUEST_PROGRAM={}", self.program.display()),
             format!("GUEST_PLAN={}", self.control.join("plan").display()),
@@ -193,15 +194,21 @@ impl Boot<'_> {
     }
 }
 
-enum Line {
+/// What a guest tells.
+pub(super) enum Line {
     Begin(String),
     Ended(Outcome),
     Note(String),
-    Request { id: String, words: Vec<String> },
+    Request {
+        id: String,
+        words: Vec<String>,
+    },
+    /// How many locks its processes have had.
+    Count(u64),
 }
 
 impl Line {
-    fn parse(line: &str) -> Result<Self> {
+    pub(super) fn parse(line: &str) -> Result<Self> {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         Ok(match kind {
             "begin" => Self::Begin(rest.to_owned()),
@@ -217,6 +224,7 @@ impl Line {
                 let (name, seconds) = (name.to_owned(), seconds.parse()?);
                 Self::Ended(Outcome { name, failure: Some(why.to_owned()), seconds })
             }
+            "count" => Self::Count(rest.parse()?),
             "request" => {
                 let mut words = rest.split_whitespace().map(str::to_owned);
                 let id = words.next().context("a request without its id")?;

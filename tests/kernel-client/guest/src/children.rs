@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 
-use crate::{cases, ledger, model};
+use crate::{cases, contend, ledger, model};
 
 /// Exit status for what is not an error of the system.
 const OTHER: i32 = 250;
@@ -138,6 +138,11 @@ pub(crate) fn dispatch(words: &[&str]) -> Result<()> {
         ["load", rest @ ..] => ledger::child(rest),
         ["churn", rest @ ..] => cases::directories::churn_child(rest),
         ["exclusive", rest @ ..] => cases::files::exclusive_child(rest),
+        ["contend", rest @ ..] => contend::child(rest),
+        ["contend-make", at] => contend::make(at),
+        ["contend-print", at] => contend::print(at),
+        ["contend-take-all", at] => contend::take_all(at),
+        ["contend-wait", at, file] => contend::wait_for_all(at, file.parse()?),
         ["lock-and-note", path] => cases::locks::lock_and_note(path),
         ["count-locked", at, turns] => cases::locks::count_locked(at, turns.parse()?),
         other => bail!("no child is called {other:?}"),

@@ -13,6 +13,7 @@
 
 mod cases;
 mod children;
+mod contend;
 mod context;
 mod ledger;
 mod model;

@@ -1,6 +1,7 @@
 //! The cases: one row each, one function each.
 
 pub(crate) mod attributes;
+mod contended;
 pub(crate) mod crashes;
 mod delegations;
 pub(crate) mod directories;
@@ -29,6 +30,8 @@ enum Stage {
     Main,
     /// In a boot that the host kills at a random moment, and again in one that checks.
     Killed,
+    /// In two guests at once, beside others, with a judge of its own (`--contended`).
+    Contended,
 }
 
 type Function = fn(&Context) -> Result<()>;
@@ -83,6 +86,7 @@ const CASES: &[(&str, Stage, u64, u64, Function)] = &[
     ("source-tree", Stage::Main, 240, 600, trees::source),
     ("git", Stage::Main, 180, 600, trees::git),
     ("server-killed", Stage::Main, 240, 900, crashes::server_killed),
+    ("contended", Stage::Contended, 240, 7200, contended::contend),
     ("client-killed", Stage::Killed, 120, 120, crashes::client_killed),
 ];
 
@@ -107,6 +111,7 @@ pub(crate) fn list(is_long: bool) {
         let stage = match stage {
             Stage::Main => "main",
             Stage::Killed => "killed",
+            Stage::Contended => "contended",
         };
         println!("{name} {stage} {}", if is_long { long } else { short });
     }
