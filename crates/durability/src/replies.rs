@@ -453,11 +453,12 @@ impl ReplyStore {
         let bytes_max = self.bytes_max_now(&segments);
         let taken: usize = newer.iter().map(|behind| entry_bytes(behind.len())).sum();
         // One that is half empty has dropped nothing at its bound, unless there was less room before.
-        let mut room = match segments.bytes > bytes_max / 2 {
-            true => 0,
-            false => bytes_max
+        let mut room = if segments.bytes > bytes_max / 2 {
+            0
+        } else {
+            bytes_max
                 .saturating_sub(segment_bytes(bytes_max) + segments.bytes)
-                .saturating_sub(taken as u64),
+                .saturating_sub(taken as u64)
         };
         let mut found: Vec<&[u8]> = Vec::new();
         for behind in older.iter().rev().map(Vec::as_slice) {

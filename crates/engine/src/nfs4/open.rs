@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use steadfast_state::{Client, OwnerInUse, Repeats, ShareAccess, ShareDeny, StateError, StateId};
+use steadfast_state::{
+    Client, Granted, OwnerInUse, Repeats, ShareAccess, ShareDeny, StateError, StateId,
+};
 use steadfast_vfs::{AccessMask, Attr, CreateHow, FileKind, FsError, PreAttr, SetAttr, Wcc};
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, Close4Args, NfsStat4, Op4, Open4Args, OpenClaim4, OpenDelegation4,
@@ -439,7 +441,7 @@ fn find_and_open(
         && granted.is_new_open()
         && deny.is_empty()
         && !opened.is_to_be_cut;
-    let mut left_out = if may_be_left_out {
+    let left_out = if may_be_left_out {
         Some(granted)
     } else {
         run.is_granted(granted);
@@ -458,25 +460,12 @@ fn find_and_open(
     } else {
         delegations::delegate(run, client, file, wanted)
     };
-    let its_id = delegated.as_ref().ok().and_then(delegations::stateid);
-    // One to read does not stand for an open to write, which reclaims may have beside it.
-    let is_enough = delegated.as_ref().is_ok_and(|told| match told {
-        OpenDelegation4::Read { .. } => !access.contains(ShareAccess::WRITE),
-        OpenDelegation4::Write { .. } => true,
-        _ => false,
-    });
-    if is_enough && let Some(open) = left_out.take() {
-        match state.leave_out(open) {
-            Some(open) => left_out = Some(open),
-            None => {
-                flags |= RESULT_NO_OPEN_STATEID;
-                id = StateId::ANONYMOUS;
-                run.progress.current.stateid = its_id;
-            }
-        }
-    }
-    if let Some(open) = left_out {
-        run.is_granted(open);
+    if let Some(open) = left_out
+        && let Some(stands_for_it) = leave_out(run, open, access, delegated.as_ref().ok())
+    {
+        flags |= RESULT_NO_OPEN_STATEID;
+        id = StateId::ANONYMOUS;
+        run.progress.current.stateid = Some(stands_for_it);
     }
     let delegated = delegated?;
     let told_at = reply.bytes.len();
@@ -487,10 +476,31 @@ fn find_and_open(
     set.encode(&mut w);
     delegated.encode(&mut w);
     if opened.is_to_be_cut {
-        run.end_state((added, its_id), told_at, reply);
+        run.end_state((added, delegations::stateid(&delegated)), told_at, reply);
         cut(run)?;
     }
     Ok(())
+}
+
+/// Ends the open that was granted, if what is delegated stands for it: the stateid of that. Else it stays.
+fn leave_out(
+    run: &mut Run<'_, '_>,
+    open: Granted,
+    access: ShareAccess,
+    delegated: Option<&OpenDelegation4<'_>>,
+) -> Option<StateId> {
+    let is_enough = match delegated {
+        // Reclaims may have an open to write beside it.
+        Some(OpenDelegation4::Read { .. }) => !access.contains(ShareAccess::WRITE),
+        Some(OpenDelegation4::Write { .. }) => true,
+        _ => false,
+    };
+    let left = if is_enough { run.nfs4.state.leave_out(open) } else { Some(open) };
+    if let Some(open) = left {
+        run.is_granted(open);
+        return None;
+    }
+    delegated.and_then(delegations::stateid)
 }
 
 /// Cuts the current file, which was opened.

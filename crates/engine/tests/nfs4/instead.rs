@@ -27,7 +27,7 @@ fn client<'b>(bench: &'b Bench, owner: &[u8], connection: u64) -> Client<'b> {
     Client { minor: 2, ..bench.client(owner, connection) }
 }
 
-fn arguments<'a>(access: u32, deny: u32, claim: OpenClaim4<'a>) -> Open4Args<'a> {
+fn arguments(access: u32, deny: u32, claim: OpenClaim4<'_>) -> Open4Args<'_> {
     Open4Args {
         seqid: 0,
         share_access: access,
@@ -57,8 +57,9 @@ fn open(
     Ok(reply.take(|r| {
         let result = Open4Result::decode(r).unwrap();
         let delegation = match result.delegation {
-            OpenDelegation4::Read { stateid, .. } => Some(stateid),
-            OpenDelegation4::Write { stateid, .. } => Some(stateid),
+            OpenDelegation4::Read { stateid, .. } | OpenDelegation4::Write { stateid, .. } => {
+                Some(stateid)
+            }
             _ => None,
         };
         (result.stateid, result.rflags & NO_OPEN_STATEID != 0, delegation)
