@@ -1,22 +1,28 @@
 //! What a mount with a journal knows of its server's memory: whether the server has lost what it had acknowledged
-//! from there, on an `async` share in a crash, and who waits until that is there again.
+//! from there, in a crash, and who waits until that is there again.
 //!
 //! On each new connection the server is asked for its write verifier (docs/recovery.md) before a call is sent.
 //! If it is another one, and the share is or was `async`, all calls in flight are given up, and new ones wait.
 //! `recoverer.rs` brings back what was lost. Afterwards the calls go on: those that change nothing are made again,
 //! a change takes the fate of its record.
 //!
+//! A server without the recovery program is *foreign*: its verifier is asked for by COMMIT of a file of this mount
+//! (`witnesses`). Names that it has acknowledged are taken for lost with its verifier, too, until they are old
+//! (`keeping::aging`): NFSv3 has no call that makes them stable, and not every server does so by itself.
+//!
 //! It must never
 //!
 //! - let a call reach a server that has lost something, before that is there again;
 //! - let anybody append to the journal while it is replayed (the `gate`).
+
+mod witnesses;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
 use steadfast_client::{RpcConnection, RpcTransport};
 use steadfast_journal::{JournalId, Sequence};
@@ -24,6 +30,7 @@ use steadfast_journal::{JournalId, Sequence};
 use crate::held::Verifier;
 use crate::server::Server;
 use crate::transport::{Greeter, Link, Patience, is_lost};
+use witnesses::{Testimony, Witness, Witnesses, question};
 
 /// What the server takes of a name.
 const NAME_BYTES_MAX: usize = 255;
@@ -46,6 +53,8 @@ pub(crate) struct Recovery {
     /// The journal, by which the server knows this client.
     journal: JournalId,
     name: Vec<u8>,
+    /// The server does not have the program.
+    is_foreign: bool,
     state: Mutex<State>,
     changed: Condvar,
     /// Read by who appends to the journal, written by the recovery.
@@ -54,8 +63,10 @@ pub(crate) struct Recovery {
 
 #[derive(Debug, Default)]
 struct State {
-    /// `None`: the server does not have the program.
+    /// `None`: a foreign server has not told it yet.
     verifier: Option<Verifier>,
+    /// Files by which a foreign server is asked for it.
+    witnesses: Witnesses,
     /// The share is `async`, or was when something was acknowledged that is not known to be stable.
     is_async: bool,
     /// The server knows of this client beyond a crash.
@@ -72,23 +83,40 @@ struct State {
 }
 
 impl Recovery {
+    fn of(server: &Server, root: &FileHandle, journal: JournalId, is_foreign: bool) -> Self {
+        let (uid, gid) = steadfast_sys::process::effective_ids();
+        Self {
+            link: Arc::downgrade(&server.link),
+            root: root.clone(),
+            identity: Identity::user(uid, gid),
+            journal,
+            name: host_name(),
+            is_foreign,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            gate: RwLock::new(()),
+        }
+    }
+
+    /// For a server that does not have the program. Nothing of the mount was acknowledged before.
+    pub(crate) fn begin_foreign(
+        server: &Server,
+        root: &FileHandle,
+        journal: JournalId,
+    ) -> Arc<Self> {
+        let recovery = Arc::new(Self::of(server, root, journal, true));
+        server.link.greet_with(Arc::clone(&recovery) as _);
+        let _ = server.recovery.set(Arc::clone(&recovery));
+        recovery
+    }
+
     /// Tells the server of the journal, and asks it what it is; `None` if it does not have the program.
     pub(crate) fn begin(
         server: &Server,
         root: &FileHandle,
         journal: JournalId,
     ) -> Result<Option<Arc<Self>>, ClientError> {
-        let (uid, gid) = steadfast_sys::process::effective_ids();
-        let recovery = Arc::new(Self {
-            link: Arc::downgrade(&server.link),
-            root: root.clone(),
-            identity: Identity::user(uid, gid),
-            journal,
-            name: host_name(),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            gate: RwLock::new(()),
-        });
+        let recovery = Arc::new(Self::of(server, root, journal, false));
         // Nobody recovers yet, so these are the calls of a recovery.
         let ask = || loop {
             let asked = |nfs: &mut Nfs3Client<_>| recovery.ask(nfs);
@@ -180,14 +208,130 @@ impl Recovery {
         let before = state.verifier.replace(status.verifier);
         let is_other = before.is_some_and(|before| before != status.verifier);
         if is_other && state.is_async || status.is_waited_for && !state.has_lost {
-            state.has_lost = true;
-            // Under the lock, so that the recovery does not release them before they are held.
-            if let Some(link) = self.link.upgrade() {
-                link.hold();
-            }
-            drop(state);
-            self.changed.notify_all();
+            self.hold(state);
         }
+    }
+
+    fn hold(&self, mut state: MutexGuard<'_, State>) {
+        state.has_lost = true;
+        // Under the lock, so that the recovery does not release them before they are held.
+        if let Some(link) = self.link.upgrade() {
+            link.hold();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// A foreign server has told its verifier with an answer about this file, which this user has written to or
+    /// made. `losses` are those that were known when it was asked ([`Link::losses`]).
+    pub(crate) fn saw(
+        &self,
+        (file, identity): (&FileHandle, &Identity),
+        verifier: Verifier,
+        losses: u64,
+    ) {
+        if !self.is_foreign {
+            return;
+        }
+        let mut state = self.state.lock();
+        // What a server has told that has lost something since is of no interest.
+        if state.has_lost || self.link.upgrade().is_none_or(|link| link.losses() != losses) {
+            return;
+        }
+        state.witnesses.note(file, identity);
+        let before = state.verifier.replace(verifier);
+        if before.is_some_and(|before| before != verifier) {
+            self.hold(state);
+        }
+    }
+
+    /// COMMIT of a file was answered.
+    pub(crate) fn note_committed(&self, file: &FileHandle) {
+        if self.is_foreign {
+            self.state.lock().witnesses.note_committed(file);
+        }
+    }
+
+    /// The files of [`Recovery::note_committed`] since the last call.
+    pub(crate) fn take_committed(&self) -> HashSet<FileHandle> {
+        self.state.lock().witnesses.take_committed()
+    }
+
+    /// This mount has made a file.
+    pub(crate) fn note_file(&self, file: &FileHandle, identity: &Identity) {
+        if self.is_foreign {
+            self.state.lock().witnesses.note(file, identity);
+        }
+    }
+
+    /// An object that was lost is there again.
+    pub(crate) fn note_made_again(&self, old: &FileHandle, new: &FileHandle) {
+        self.state.lock().witnesses.replace(old, new);
+    }
+
+    /// What a foreign server says of the files of this mount on a new connection.
+    fn greeted_by_foreign(&self, connection: RpcConnection) -> Result<(), ClientError> {
+        let files = self.state.lock().witnesses.all();
+        let mut nfs = Nfs3Client::new(connection, self.identity.clone());
+        let commit = |one: &Witness| {
+            nfs.set_identity(one.identity.clone());
+            nfs.commit(&one.file, 0, 0).map(|commit| commit.verifier)
+        };
+        let (testimony, gone) = question(&files, commit)?;
+        let mut state = self.state.lock();
+        let has_lost = match testimony {
+            Testimony::Verifier(verifier) => {
+                state.witnesses.forget(&gone);
+                let before = state.verifier.replace(verifier);
+                before.is_some_and(|before| before != verifier)
+            }
+            // A server that answers anew and knows none of these files has hardly lost them to others.
+            Testimony::Gone => state.verifier.is_some() && !state.has_lost,
+            Testimony::Silent => false,
+        };
+        if has_lost {
+            self.hold(state);
+        }
+        Ok(())
+    }
+
+    /// Asks a foreign server for its verifier, as a recovery does.
+    fn ask_foreign(&self, server: &Server) -> Result<(), ClientError> {
+        let files = self.state.lock().witnesses.all();
+        let losses = server.link.losses();
+        let commit = |one: &Witness| {
+            let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, 0);
+            let patience = Patience::default();
+            let told = server.call_for_recovery(losses, &one.identity, patience, commit);
+            told.map(|commit| commit.verifier)
+        };
+        let (testimony, gone) = question(&files, commit)?;
+        let mut state = self.state.lock();
+        state.witnesses.forget(&gone);
+        // Otherwise the replay finds a file that tells it, or makes one.
+        state.verifier = match testimony {
+            Testimony::Verifier(verifier) => Some(verifier),
+            Testimony::Gone | Testimony::Silent => None,
+        };
+        Ok(())
+    }
+
+    /// Has a foreign server make one of the files of this mount stable; with that most file systems make all names
+    /// stable that are older.
+    pub(crate) fn commit_newest(
+        &self,
+        server: &Server,
+        patience: Patience,
+    ) -> Result<(), ClientError> {
+        let files = self.state.lock().witnesses.all();
+        let losses = server.link.losses();
+        let commit = |one: &Witness| {
+            let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, 0);
+            let told = server.call_once(&one.identity, patience, commit)?;
+            self.saw((&one.file, &one.identity), told.verifier, losses);
+            Ok(told.verifier)
+        };
+        question(&files, commit).map(drop)
     }
 
     /// Everything that was acknowledged from memory is stable, and the share is not `async` any more.
@@ -198,6 +342,16 @@ impl Recovery {
     /// Whether changes are acknowledged from memory, as far as is known.
     pub(crate) fn is_async(&self) -> bool {
         self.state.lock().is_async
+    }
+
+    /// The server does not have the program.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.is_foreign
+    }
+
+    /// Whether changes of names that are acknowledged may be lost nevertheless.
+    pub(crate) fn keeps_names(&self) -> bool {
+        self.is_foreign || self.is_async()
     }
 
     /// The share's root.
@@ -230,7 +384,7 @@ impl Recovery {
 
     fn nap(
         &self,
-        state: &mut parking_lot::MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, State>,
         patience: Patience,
         since: Instant,
     ) -> Result<(), ClientError> {
@@ -291,7 +445,7 @@ impl Recovery {
         Ok(state.fates.remove(&record).unwrap_or(Fate::NotMade))
     }
 
-    /// What was lost is there again, on a server with this verifier if it has the recovery program; `fate` says
+    /// What was lost is there again, on a server with this verifier if it has told one; `fate` says
     /// what has become of a change in flight. False if the server has lost something once more.
     pub(crate) fn finish(
         &self,
@@ -299,6 +453,9 @@ impl Recovery {
         fate: impl Fn(&Sequence) -> Fate,
     ) -> bool {
         let mut state = self.state.lock();
+        if self.is_foreign && state.verifier.is_none() {
+            state.verifier = verifier;
+        }
         if verifier.is_some() && verifier != state.verifier {
             return false;
         }
@@ -349,14 +506,18 @@ impl Recovery {
         self.state.lock().watched.clone()
     }
 
-    /// Asks the server, as a recovery does, and believes it, whatever an old reply has said meanwhile.
-    pub(crate) fn ask_anew(&self, server: &Server) -> Result<RecoveryStatus, ClientError> {
+    /// Asks the server, as a recovery does, and believes it, whatever an old reply has said meanwhile. True: it waits
+    /// for this client, and has served nobody else.
+    pub(crate) fn ask_anew(&self, server: &Server) -> Result<bool, ClientError> {
+        if self.is_foreign {
+            return self.ask_foreign(server).map(|()| false);
+        }
         let asked = |nfs: &mut Nfs3Client<_>| self.ask(nfs);
         let losses = server.link.losses();
         let status =
             server.call_for_recovery(losses, &self.identity, Patience::default(), asked)?;
         self.state.lock().verifier = Some(status.verifier);
-        Ok(status)
+        Ok(status.is_waited_for)
     }
 
     /// Waits until there is something to do; false at the end of the mount.
@@ -371,6 +532,9 @@ impl Recovery {
 
 impl Greeter for Recovery {
     fn greet(&self, connection: RpcConnection) -> Result<(), ClientError> {
+        if self.is_foreign {
+            return self.greeted_by_foreign(connection);
+        }
         match self.greeted(connection)? {
             Some(status) => self.told(status),
             // It had the share and the program: its disk may not be mounted yet.

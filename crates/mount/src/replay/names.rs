@@ -138,6 +138,9 @@ impl Pass<'_> {
                 let has_settings = *settings != Settings::default();
                 if matches!(what, Making::File { .. }) {
                     self.look_at_new_file(&step, object)?;
+                    if self.is_had(step.answered_under) {
+                        return self.take_back(&step, &at, object);
+                    }
                     self.fresh.extend(has_settings.then_some(index));
                 }
             }
@@ -147,6 +150,16 @@ impl Pass<'_> {
             }
             Err(_) => self.lose(&step, object, "its directory is not there any more", false),
         }
+        Ok(())
+    }
+
+    /// The first file that was made again has told that the server has lost nothing: somebody else has removed it.
+    fn take_back(&mut self, step: &Step, at: &Place, object: Object) -> Result<(), ReplayError> {
+        if let Some(directory) = self.handle(at.0) {
+            // If it stays, it is an empty file too many, which the report names.
+            let _ = self.ask(|share| share.remove(&step.who, &directory, &at.1))?;
+        }
+        self.lose(step, object, "it was removed by others", false);
         Ok(())
     }
 

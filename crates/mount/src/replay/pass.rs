@@ -203,14 +203,14 @@ impl<'a> Pass<'a> {
             Some((step.sequence, self.plan.objects[*object].handle.clone()?))
         });
         let made = made.collect();
-        let verifier = self.verifier.filter(|_| self.has_program);
+        let verifier = self.verifier;
         let report = Report { made_again: self.plan.renamed_handles(), ..self.report };
         Replayed { report, not_made, made, verifier }
     }
 
     /// Whether the server has not lost what it acknowledged under this verifier.
     pub(super) fn is_had(&self, answered_under: Option<[u8; 8]>) -> bool {
-        self.has_program && answered_under.is_some() && answered_under == self.verifier
+        answered_under.is_some() && answered_under == self.verifier
     }
 
     /// Notes where an object is by a change that the server has.
@@ -230,11 +230,26 @@ impl<'a> Pass<'a> {
         // Also if the share is not `async` (any more): what is there may have been acknowledged before.
         if self.has_program {
             self.sync_all()?;
+        } else {
+            self.touch_made();
         }
         for (object, who) in self.touched.clone() {
             self.commit(object, &who)?;
         }
         self.look_at_verifier()
+    }
+
+    /// Without the program, COMMIT of a file is all there is to make its new name stable.
+    fn touch_made(&mut self) {
+        for step in &self.plan.steps {
+            let Action::Make { object, what: Making::File { .. }, .. } = &step.action else {
+                continue;
+            };
+            let is_sent = self.fates.get(&step.sequence) == Some(&Fate::Sent);
+            if is_sent && self.life[*object] == Life::Alive {
+                self.touched.entry(*object).or_insert_with(|| step.who.clone());
+            }
+        }
     }
 
     /// One SYNC for each file system of the share that something was changed on.

@@ -1,0 +1,147 @@
+//! When records of names leave the journal of a mount whose server is foreign (`recovery.rs`).
+//!
+//! RFC 1813 §4.8 wants names stable when they are acknowledged, and not every server does that: nfs-ganesha leaves
+//! them to its file system, which writes them within 5 s (ext4) to 30 s (XFS, btrfs). There is no call that makes a
+//! name stable, nor one that asks. So a record stays until the same server has answered for longer than that.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client};
+
+use super::{Answered, Keeping};
+use crate::held::Verifier;
+use crate::transport::Patience;
+
+/// How long a name is remembered: longer than file systems leave it in memory.
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(45);
+/// So many are remembered of a file system at most, so that a replay does not take minutes.
+pub(super) const NAMES_MAX: usize = 16_384;
+
+/// Which of these records leave: how many of the first ones, and which of the others. `verifier` is that of now.
+///
+/// The oldest leave first, since a change that is replayed after a later one has left would undo that. That a file
+/// was made is no such change: it is not made again where its name is taken.
+pub(super) fn leaving(
+    records: &[Answered],
+    committed: &HashSet<FileHandle>,
+    verifier: Option<Verifier>,
+    (now, is_urgent): (Instant, bool),
+) -> (usize, Vec<usize>) {
+    let is_over = |one: &Answered| is_urgent || now.duration_since(one.at) >= KEPT_FOR;
+    let old = records.iter().take_while(|one| is_over(one)).count();
+    let old = old.max(records.len().saturating_sub(NAMES_MAX));
+    // COMMIT of a file makes its name stable, too, on all file systems of Linux that have a log. If it is gone after
+    // that, others have removed it.
+    let is_committed = |one: &Answered| {
+        one.sent_under == verifier && one.file.as_ref().is_some_and(|file| committed.contains(file))
+    };
+    let others = records.iter().enumerate().skip(old);
+    let others = others.filter(|(_, one)| is_committed(one)).map(|(index, _)| index);
+    (old, others.collect())
+}
+
+impl Keeping {
+    /// The first file that this mount makes tells the verifier of a foreign server.
+    pub(super) fn learn_verifier(&self, file: &FileHandle, identity: &Identity) {
+        let losses = self.server.link.losses();
+        let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(file, 0, 0);
+        // Otherwise a later one tells it.
+        if let Ok(commit) = self.server.call_once(identity, Patience::default(), commit) {
+            self.recovery.saw((file, identity), commit.verifier, losses);
+        }
+    }
+
+    /// Has those records leave that need not be remembered any more. False: the server has lost something
+    /// meanwhile.
+    pub(super) fn settle_foreign(
+        &self,
+        file_system: u64,
+        (is_urgent, committed): (bool, &HashSet<FileHandle>),
+        (patience, since): (Patience, Instant),
+    ) -> Result<bool, ClientError> {
+        let (finished, now) = (self.recovery.finished(), Instant::now());
+        let verifier = self.recovery.verifier();
+        let (node, identity, (old, others)) = {
+            let unstable = self.unstable.lock();
+            let Some(one) = unstable.get(&file_system) else { return Ok(true) };
+            let leaving = leaving(&one.records, committed, verifier, (now, is_urgent));
+            (one.node.clone(), one.identity.clone(), leaving)
+        };
+        if old == 0 && others.is_empty() {
+            return Ok(true);
+        }
+        // A server that has died since has lost them, and nobody has noticed yet. One that answers is not dead, or
+        // was asked for its verifier before.
+        if is_urgent {
+            self.recovery.commit_newest(&self.server, patience)?;
+        }
+        let asked = self.server.call(&identity, patience, |nfs| nfs.getattr(&node.handle()));
+        match asked {
+            Err(error) if error.status().is_none() => return Err(error),
+            _ => {}
+        }
+        let entered = self.recovery.enter(patience, since)?;
+        if self.recovery.finished() != finished {
+            return Ok(false);
+        }
+        self.write_back.forget_all_removed();
+        let mut unstable = self.unstable.lock();
+        let Some(one) = unstable.get_mut(&file_system) else { return Ok(true) };
+        let mut index = 0;
+        let mut settled = Vec::new();
+        one.records.retain(|record| {
+            let leaves = index < old || others.binary_search(&index).is_ok();
+            index += 1;
+            if leaves {
+                settled.push(record.record);
+            }
+            !leaves
+        });
+        if one.records.is_empty() {
+            unstable.remove(&file_system);
+        }
+        drop(unstable);
+        self.journaling.settle_later(settled);
+        drop(entered);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_journal::Sequence;
+
+    use super::*;
+
+    fn record(number: u64, at: Instant, sent_under: Option<Verifier>) -> Answered {
+        let file = Some(FileHandle(number.to_be_bytes().to_vec()));
+        Answered { record: Sequence(number), sent_under, at, file }
+    }
+
+    #[test]
+    fn names_are_remembered_until_they_are_old() {
+        let begun = Instant::now();
+        let at = |s: u64| begun + Duration::from_secs(s);
+        let verifier = Some([1; 8]);
+        let records: Vec<_> = (0..4).map(|number| record(number, at(number), verifier)).collect();
+        let none = HashSet::new();
+        let at_once = |s: u64| leaving(&records, &none, verifier, (at(s), false));
+        assert_eq!(at_once(44), (0, vec![]));
+        assert_eq!(at_once(45), (1, vec![]));
+        assert_eq!(at_once(47), (3, vec![]));
+        assert_eq!(leaving(&records, &none, verifier, (at(3), true)), (4, vec![]));
+        // Those of committed files leave out of their turn, unless the server has another verifier since.
+        let committed: HashSet<_> = records[2].file.iter().cloned().collect();
+        assert_eq!(leaving(&records, &committed, verifier, (at(45), false)), (1, vec![2]));
+        assert_eq!(leaving(&records, &committed, Some([2; 8]), (at(45), false)), (1, vec![]));
+    }
+
+    #[test]
+    fn not_more_than_so_many_are_remembered() {
+        let begun = Instant::now();
+        let all = NAMES_MAX as u64 + 3;
+        let records: Vec<_> = (0..all).map(|number| record(number, begun, Some([1; 8]))).collect();
+        assert_eq!(leaving(&records, &HashSet::new(), Some([1; 8]), (begun, false)), (3, vec![]));
+    }
+}

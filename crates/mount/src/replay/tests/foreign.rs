@@ -1,0 +1,185 @@
+//! Unit ring: a server without the recovery program, which acknowledges names before they are stable.
+
+use steadfast_journal::{Attributes as Settings, Change, Journal, Outcome};
+
+use super::client::{medium, noted, open, record};
+use super::model::{Model, ROOT, handle};
+use super::{Carried, Memory, replay};
+use crate::replay::Report;
+use crate::replay::share::{Making, Share, Who};
+
+struct Scene {
+    model: Model,
+    journal: Journal,
+    keeper: Memory,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut model = Model::new(true);
+        model.has_program = false;
+        Self { model, journal: open(&medium(64)).0, keeper: Memory::default() }
+    }
+
+    /// Appends a record, makes the change, and notes the answer.
+    fn change(&mut self, change: Change<'_>) -> Vec<u8> {
+        let sequence = self.journal.append(&record(b"/path", change)).unwrap();
+        let (who, model) = (&Who::default(), &mut self.model);
+        let mut outcome = Outcome { verifier: Some(model.verifier()), ..Outcome::default() };
+        match change {
+            Change::Create { parent, name, verifier, .. } => {
+                let what = Making::File { verifier };
+                outcome.handle = model.make(who, parent, name, &what).unwrap().0;
+            }
+            Change::Mkdir { parent, name, attributes } => {
+                let what = Making::Directory(attributes);
+                outcome.handle = model.make(who, parent, name, &what).unwrap().0;
+            }
+            Change::Write { file, offset, data } => {
+                outcome.after = noted(model.write(who, file, offset, data).unwrap().after);
+            }
+            Change::Rename { from_parent, from_name, to_parent, to_name, .. } => {
+                model.rename(who, (from_parent, from_name), (to_parent, to_name)).unwrap();
+            }
+            Change::Remove { parent, name, .. } => model.remove(who, parent, name).unwrap(),
+            other => panic!("{other:?}"),
+        }
+        let made = outcome.handle.clone();
+        self.journal.note_outcome(sequence, outcome).unwrap();
+        made
+    }
+
+    fn create(&mut self, parent: &[u8], name: &[u8]) -> Vec<u8> {
+        let attributes = Settings { mode: Some(0o644), ..Settings::default() };
+        self.change(Change::Create { parent, name, verifier: [name[0]; 8], attributes })
+    }
+
+    fn write(&mut self, file: &[u8], data: &[u8]) {
+        self.change(Change::Write { file, offset: 0, data });
+    }
+
+    fn replay(&mut self) -> Report {
+        let carried = &mut Carried::default();
+        let report = replay(&self.journal, &mut self.model, &mut self.keeper, carried).unwrap();
+        assert!(self.journal.pending().is_empty());
+        report
+    }
+
+    /// What the server has, as text, once it has crashed again: what a replay has brought is stable.
+    fn tree(&mut self) -> Vec<String> {
+        self.model.crash_hard();
+        let tree = self.model.tree().into_iter().skip(1);
+        tree.map(|(path, what)| format!("{path} {what}")).collect()
+    }
+}
+
+fn root() -> Vec<u8> {
+    handle(ROOT)
+}
+
+#[test]
+fn a_file_whose_name_was_lost_is_made_again_with_its_data() {
+    let mut scene = Scene::new();
+    let old = scene.create(&root(), b"a");
+    scene.write(&old, b"data");
+    scene.model.crash_hard();
+    assert!(scene.tree().is_empty(), "it is lost");
+    let report = scene.replay();
+    assert!(report.conflicts.is_empty(), "{report}");
+    let (was, new) = &report.made_again[0];
+    assert!(*was == old && *new != old, "whoever has it open goes on with its new handle");
+    assert_eq!(scene.tree(), ["/a 644 data"]);
+}
+
+#[test]
+fn an_empty_file_is_made_again_and_is_stable_then() {
+    let mut scene = Scene::new();
+    scene.create(&root(), b"a");
+    scene.create(&root(), b"b");
+    scene.model.crash_hard();
+    assert!(scene.replay().conflicts.is_empty());
+    assert_eq!(scene.tree(), ["/a 644 ", "/b 644 "]);
+}
+
+#[test]
+fn a_name_that_somebody_else_has_taken_is_theirs() {
+    let mut scene = Scene::new();
+    let file = scene.create(&root(), b"a");
+    scene.write(&file, b"data");
+    scene.model.crash_hard();
+    scene.model.others_make(b"a");
+    let report = scene.replay();
+    assert!(scene.keeper.has(0, b"data"), "its data is in a conflict file");
+    assert!(report.to_string().contains("another object has its name now"), "{report}");
+    assert_eq!(scene.tree(), ["/a 0 "]);
+}
+
+#[test]
+fn a_directory_that_was_lost_is_made_again_for_the_file_in_it() {
+    let mut scene = Scene::new();
+    let attributes = Settings::default();
+    let directory = scene.change(Change::Mkdir { parent: &root(), name: b"d", attributes });
+    let file = scene.create(&directory, b"a");
+    scene.write(&file, b"data");
+    scene.model.crash_hard();
+    let report = scene.replay();
+    assert!(report.conflicts.is_empty(), "{report}");
+    assert_eq!(report.made_again.len(), 2);
+    assert_eq!(scene.tree(), ["/d directory", "/d/a 644 data"]);
+}
+
+#[test]
+fn a_file_that_was_renamed_has_its_last_name() {
+    let mut scene = Scene::new();
+    let file = scene.create(&root(), b"a");
+    scene.write(&file, b"data");
+    let root = root();
+    scene.change(Change::Rename {
+        from_parent: &root,
+        from_name: b"a",
+        to_parent: &root,
+        to_name: b"b",
+        to_path: b"/b",
+        object: &file,
+        replaced: b"",
+    });
+    scene.write(&file, b"DATA");
+    scene.model.crash_hard();
+    let report = scene.replay();
+    assert!(report.conflicts.is_empty(), "{report}");
+    assert_eq!(scene.tree(), ["/b 644 DATA"]);
+}
+
+#[test]
+fn what_this_client_has_removed_stays_removed() {
+    let mut scene = Scene::new();
+    let file = scene.create(&root(), b"a");
+    scene.write(&file, b"data");
+    scene.create(&root(), b"b");
+    scene.change(Change::Remove { parent: &root(), name: b"a", object: &file });
+    scene.model.crash_hard();
+    let report = scene.replay();
+    assert!(report.conflicts.is_empty(), "{report}");
+    assert_eq!(scene.tree(), ["/b 644 "]);
+}
+
+/// The client alone has crashed: the verifier tells that the server has lost nothing.
+#[test]
+fn what_others_have_removed_is_not_made_again_while_the_server_has_its_verifier() {
+    for has_other in [true, false] {
+        let mut scene = Scene::new();
+        let file = scene.create(&root(), b"a");
+        scene.write(&file, b"data");
+        if has_other {
+            // It tells the verifier before anything is made.
+            let other = scene.create(&root(), b"b");
+            scene.write(&other, b"more");
+        }
+        scene.model.remove(&Who::default(), &root(), b"a").unwrap();
+        let report = scene.replay();
+        assert!(scene.keeper.has(0, b"data"), "its data is in a conflict file");
+        assert!(report.to_string().contains("removed by others"), "{report}");
+        let is_there = |name: &str| scene.model.tree().contains_key(name);
+        assert_eq!((is_there("/a"), is_there("/b")), (false, has_other));
+    }
+}
