@@ -210,7 +210,7 @@ impl Keeping {
             && self.recovery.is_foreign()
         {
             self.recovery.note_file(file, identity);
-            if self.recovery.verifier().is_none() {
+            if self.recovery.is_unsure() {
                 self.learn_verifier(file, identity);
             }
         }
@@ -329,7 +329,12 @@ impl Keeping {
         }
         if self.recovery.is_foreign() {
             // Nothing else keeps them.
-            return self.recovery.commit_newest(&self.server, waiting.0);
+            loop {
+                match self.recovery.commit_newest(&self.server, waiting.0) {
+                    Err(error) if is_lost(&error) => self.wait(waiting.0, waiting.1)?,
+                    committed => return committed,
+                }
+            }
         }
         loop {
             match self.settle(true, waiting) {

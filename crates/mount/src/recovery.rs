@@ -32,6 +32,8 @@ use crate::server::Server;
 use crate::transport::{Greeter, Link, Patience, is_lost};
 use witnesses::{Testimony, Witness, Witnesses, question};
 
+/// So much of a file is committed when its verifier is asked for, so that a large one does not take long.
+const COMMITTED_BYTES: u32 = 1;
 /// What the server takes of a name.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -238,10 +240,22 @@ impl Recovery {
         if state.has_lost || self.link.upgrade().is_none_or(|link| link.losses() != losses) {
             return;
         }
-        state.witnesses.note(file, identity);
-        let before = state.verifier.replace(verifier);
-        if before.is_some_and(|before| before != verifier) {
+        let State { witnesses, verifier: known, .. } = &mut *state;
+        if witnesses.saw(known, (file, identity), verifier) {
             self.hold(state);
+        }
+    }
+
+    /// The next answer about a file would say whether a foreign server is the one that is known.
+    pub(crate) fn is_unsure(&self) -> bool {
+        let state = self.state.lock();
+        self.is_foreign && (state.verifier.is_none() || state.witnesses.is_unsure())
+    }
+
+    /// This mount has removed a file.
+    pub(crate) fn note_removed(&self, file: &FileHandle) {
+        if self.is_foreign {
+            self.state.lock().witnesses.forget(&HashSet::from([file.clone()]));
         }
     }
 
@@ -275,22 +289,16 @@ impl Recovery {
         let mut nfs = Nfs3Client::new(connection, self.identity.clone());
         let commit = |one: &Witness| {
             nfs.set_identity(one.identity.clone());
-            nfs.commit(&one.file, 0, 0).map(|commit| commit.verifier)
+            nfs.commit(&one.file, 0, COMMITTED_BYTES).map(|commit| commit.verifier)
         };
         let (testimony, gone) = question(&files, commit)?;
         let mut state = self.state.lock();
-        let has_lost = match testimony {
-            Testimony::Verifier(verifier) => {
-                state.witnesses.forget(&gone);
-                let before = state.verifier.replace(verifier);
-                before.is_some_and(|before| before != verifier)
+        let State { witnesses, verifier, has_lost, .. } = &mut *state;
+        // A recovery asks by itself which of the files are there.
+        if !*has_lost || matches!(testimony, Testimony::Verifier(_)) {
+            if witnesses.heard(verifier, testimony, &gone) {
+                self.hold(state);
             }
-            // A server that answers anew and knows none of these files has hardly lost them to others.
-            Testimony::Gone => state.verifier.is_some() && !state.has_lost,
-            Testimony::Silent => false,
-        };
-        if has_lost {
-            self.hold(state);
         }
         Ok(())
     }
@@ -300,7 +308,7 @@ impl Recovery {
         let files = self.state.lock().witnesses.all();
         let losses = server.link.losses();
         let commit = |one: &Witness| {
-            let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, 0);
+            let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, COMMITTED_BYTES);
             let patience = Patience::default();
             let told = server.call_for_recovery(losses, &one.identity, patience, commit);
             told.map(|commit| commit.verifier)
@@ -326,7 +334,7 @@ impl Recovery {
         let files = self.state.lock().witnesses.all();
         let losses = server.link.losses();
         let commit = |one: &Witness| {
-            let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, 0);
+            let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, COMMITTED_BYTES);
             let told = server.call_once(&one.identity, patience, commit)?;
             self.saw((&one.file, &one.identity), told.verifier, losses);
             Ok(told.verifier)

@@ -15,6 +15,8 @@ use crate::transport::Patience;
 
 /// How long a name is remembered: longer than file systems leave it in memory.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(45);
+/// Whoever makes a file does not wait longer for the verifier.
+const LEARNING: Duration = Duration::from_secs(1);
 /// So many are remembered of a file system at most, so that a replay does not take minutes.
 pub(super) const NAMES_MAX: usize = 16_384;
 
@@ -42,12 +44,13 @@ pub(super) fn leaving(
 }
 
 impl Keeping {
-    /// The first file that this mount makes tells the verifier of a foreign server.
+    /// A file that this mount has made tells the verifier of a foreign server.
     pub(super) fn learn_verifier(&self, file: &FileHandle, identity: &Identity) {
         let losses = self.server.link.losses();
         let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(file, 0, 0);
+        let patience = Patience { pid: 0, until: Some(Instant::now() + LEARNING) };
         // Otherwise a later one tells it.
-        if let Ok(commit) = self.server.call_once(identity, Patience::default(), commit) {
+        if let Ok(commit) = self.server.call_once(identity, patience, commit) {
             self.recovery.saw((file, identity), commit.verifier, losses);
         }
     }

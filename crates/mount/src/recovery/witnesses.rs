@@ -34,6 +34,8 @@ pub(super) enum Testimony {
 pub(super) struct Witnesses {
     files: VecDeque<Witness>,
     committed: HashSet<FileHandle>,
+    /// There is a new connection since a file has told the verifier.
+    is_unsure: bool,
 }
 
 impl Witnesses {
@@ -44,6 +46,45 @@ impl Witnesses {
         }
         self.files.truncate(FILES_MAX - 1);
         self.files.push_front(Witness { file: file.clone(), identity: identity.clone() });
+    }
+
+    /// On a new connection the server has said this, and those files are gone. True: it has lost something.
+    pub(super) fn heard(
+        &mut self,
+        known: &mut Option<Verifier>,
+        testimony: Testimony,
+        gone: &HashSet<FileHandle>,
+    ) -> bool {
+        self.is_unsure = testimony == Testimony::Silent;
+        match testimony {
+            Testimony::Verifier(verifier) => {
+                self.forget(gone);
+                known.replace(verifier).is_some_and(|known| known != verifier)
+            }
+            // What somebody else has removed is hardly all that was made or written last.
+            Testimony::Gone => known.is_some(),
+            Testimony::Silent => false,
+        }
+    }
+
+    /// An answer about a file has told the verifier. True: the server has lost something.
+    ///
+    /// A server that is still connected has not died. If it has another verifier, it could not write some data
+    /// (RFC 1813 §4.8), and what is held of that is written again.
+    pub(super) fn saw(
+        &mut self,
+        known: &mut Option<Verifier>,
+        (file, identity): (&FileHandle, &Identity),
+        verifier: Verifier,
+    ) -> bool {
+        self.note(file, identity);
+        let is_other = known.replace(verifier).is_some_and(|known| known != verifier);
+        std::mem::take(&mut self.is_unsure) && is_other
+    }
+
+    /// Nobody knows whether the server is the one that has told its verifier.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.is_unsure
     }
 
     /// COMMIT has made the file stable.
@@ -137,6 +178,67 @@ mod tests {
         witnesses.forget(&HashSet::from([file(38)]));
         let known: Vec<_> = witnesses.all().into_iter().map(|one| one.file).collect();
         assert_eq!((known.len(), &known[0], &known[1]), (15, &file(99), &file(37)));
+    }
+
+    /// A server, files of which crashes and others take away, and connections that break.
+    #[test]
+    fn each_crash_is_noticed_and_nothing_is_taken_for_one_while_a_file_is_there() {
+        let mut seed = 1_u64;
+        let mut choose = |below: u64| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let (mut found, mut missed) = (0, 0);
+        for _ in 0..2000 {
+            let (mut witnesses, mut known) = (Witnesses::default(), None);
+            let (mut there, mut epoch, mut next) = (HashSet::new(), 0_u8, 0_u8);
+            // A verifier was told that the server has not any more.
+            let mut is_due = false;
+            for _ in 0..30 {
+                let mut is_noticed = false;
+                match choose(6) {
+                    0 | 1 => {
+                        next += 1;
+                        there.insert(file(next));
+                        let told = (&file(next), &Identity::None);
+                        is_noticed = witnesses.saw(&mut known, told, [epoch; 8]);
+                    }
+                    2 => there.retain(|_| choose(3) > 0),
+                    3 => witnesses.forget(&HashSet::from([file(next)])),
+                    which => {
+                        let crashes = which == 4;
+                        if crashes {
+                            epoch += 1;
+                            is_due = known.is_some();
+                            there.retain(|_| choose(2) > 0);
+                        }
+                        let all = witnesses.all();
+                        let has_some =
+                            all.is_empty() || all.iter().any(|one| there.contains(&one.file));
+                        let commit = |one: &Witness| {
+                            let is_there = there.contains(&one.file);
+                            is_there.then_some([epoch; 8]).ok_or_else(|| failed(NfsStat3::Stale))
+                        };
+                        let (told, gone) = question(&all, commit).expect("an answer");
+                        is_noticed = witnesses.heard(&mut known, told, &gone);
+                        assert!(!is_noticed || is_due || !has_some, "{told:?}");
+                        assert!(!is_due || is_noticed || all.is_empty(), "{told:?}");
+                    }
+                }
+                if is_noticed {
+                    found += u32::from(is_due);
+                    is_due = false;
+                    known = None;
+                } else if known == Some([epoch; 8]) {
+                    missed += u32::from(is_due);
+                    is_due = false;
+                }
+            }
+        }
+        assert!(found > 2000, "{found}");
+        assert_eq!(missed, 0);
     }
 
     #[test]
