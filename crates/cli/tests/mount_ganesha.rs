@@ -8,8 +8,9 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::async_share::{Disk, crashes};
@@ -53,10 +54,16 @@ impl Site {
 
     /// It is killed, its disk loses what is not stable, and it comes again.
     fn crash(&mut self, loses: bool) {
+        self.crash_before(loses, || {});
+    }
+
+    /// The same, and others do something before it comes again.
+    fn crash_before(&mut self, loses: bool, others: impl FnOnce()) {
         self.ganesha.take().unwrap().kill();
         if loses {
             self.disk.cut();
         }
+        others();
         self.serve();
     }
 
@@ -133,6 +140,65 @@ fn data_is_written_while_ganesha_loses_what_is_not_stable() {
 #[test]
 fn names_are_made_again_that_ganesha_has_lost() {
     changes_go_on(Kind::Forgotten, true);
+}
+
+/// Has files open, which were made just now, and goes on with them when it is told so. What it starts has the files,
+/// too, so it is no thread of the test.
+const HOLDER: &str = r#"
+set -e
+: > "$0/asked-for-the-verifier"
+mkdir "$0/d"
+exec 3> "$0/d/kept" 4> "$0/taken"
+printf mine >&3
+printf mine >&4
+sync "$0/d/kept" "$0/taken"
+echo ready
+read -r go
+printf more >&3
+sync "$0/d/kept"
+"#;
+
+/// What was open goes on with the file that was made again, and what others have made meanwhile is theirs.
+#[test]
+fn a_file_that_is_open_is_made_again_and_one_whose_name_is_taken_goes_to_a_conflict_file() {
+    let Some(_turn) = turn() else { return };
+    if !ganesha::is_there() {
+        return;
+    }
+    let mut site = Site::new();
+    let mount = site.with_journal("");
+    let begun = Instant::now();
+    let mut holder = Command::new("sh")
+        .args(["-c", HOLDER, utf8(&mount.at)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let share = site.place.share.clone();
+    let mut has_lost = false;
+    site.crash_before(true, || {
+        has_lost = !share.join("d").exists() && !share.join("taken").exists();
+        let mut taken = fs::File::create(share.join("taken")).unwrap();
+        taken.write_all(b"theirs").unwrap();
+        taken.sync_all().unwrap();
+    });
+    assert!(has_lost || begun.elapsed() >= COMMITTED_AFTER, "ganesha has made names stable");
+    holder.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(holder.wait().unwrap().success());
+    assert_eq!(fs::read(mount.path("d/kept")).unwrap(), b"minemore");
+    assert_eq!(fs::read(mount.path("taken")).unwrap(), b"theirs");
+    mount.unmount();
+    site.crash(true);
+    assert_eq!(fs::read(share.join("d/kept")).unwrap(), b"minemore");
+    assert_eq!(fs::read(share.join("taken")).unwrap(), b"theirs");
+    if has_lost {
+        let kept = fs::read_dir(site.journal().join("conflicts")).unwrap().map(|one| one.unwrap());
+        let kept: Vec<_> = kept.map(|one| fs::read(one.path()).unwrap()).collect();
+        assert!(kept.len() == 2 && kept.iter().any(|data| data == b"mine"), "{kept:?}");
+    }
 }
 
 fn write_and_sync(from: &Path, to: &Path) {
