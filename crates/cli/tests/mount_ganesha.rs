@@ -208,6 +208,33 @@ fn write_and_sync(from: &Path, to: &Path) {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// What fsync has promised is the file with its name and its directory, too.
+#[test]
+fn a_new_file_is_there_though_client_and_ganesha_crash_together() {
+    let Some(_turn) = turn() else { return };
+    if !ganesha::is_there() {
+        return;
+    }
+    let mut site = Site::new();
+    let data = site.place.directory.path().join("data");
+    fs::write(&data, vec![b'n'; 200_000]).unwrap();
+    let mount = site.with_journal("");
+    let begun = Instant::now();
+    fs::write(mount.path("asked-for-the-verifier"), "").unwrap();
+    fs::create_dir(mount.path("d")).unwrap();
+    write_and_sync(&data, &mount.path("d/new"));
+    mount.kill();
+    site.crash(true);
+    let has_lost = !site.place.share.join("d").exists();
+    assert!(has_lost || begun.elapsed() >= COMMITTED_AFTER, "ganesha has made names stable");
+    let mount = site.with_journal("");
+    assert!(fs::read(mount.path("d/new")).unwrap() == fs::read(&data).unwrap());
+    mount.unmount();
+    assert_eq!(site.pending(), 0);
+    site.crash(true);
+    assert!(fs::read(site.place.share.join("d/new")).unwrap() == fs::read(&data).unwrap());
+}
+
 /// The next mount sends what fsync has promised. Without its journal the promise is broken: so what the tests
 /// above see is no accident.
 #[test]

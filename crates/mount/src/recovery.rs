@@ -295,10 +295,9 @@ impl Recovery {
         let mut state = self.state.lock();
         let State { witnesses, verifier, has_lost, .. } = &mut *state;
         // A recovery asks by itself which of the files are there.
-        if !*has_lost || matches!(testimony, Testimony::Verifier(_)) {
-            if witnesses.heard(verifier, testimony, &gone) {
-                self.hold(state);
-            }
+        let counts = !*has_lost || matches!(testimony, Testimony::Verifier(_));
+        if counts && witnesses.heard(verifier, testimony, &gone) {
+            self.hold(state);
         }
         Ok(())
     }
