@@ -58,6 +58,8 @@ pub(super) struct Model {
     pub(super) has_program: bool,
     /// History is not kept, for tests of speed.
     pub(super) is_plain: bool,
+    /// Files that were committed.
+    pub(super) committed: Vec<u64>,
 }
 
 pub(super) fn handle(number: u64) -> Vec<u8> {
@@ -88,6 +90,7 @@ impl Model {
             faults: BTreeMap::new(),
             has_program: true,
             is_plain: false,
+            committed: Vec::new(),
         };
         let root = model.inode(Content::Directory(BTreeMap::new()), 0o755);
         model.inodes.insert(ROOT, root);
@@ -338,6 +341,7 @@ impl Share for Model {
                 return Ok(verifier);
             }
             stable.clone_from(data);
+            this.committed.push(number(file));
             // As fsync(2) on a journaling file system: all changes of names before it are stable, too.
             this.history.clear();
             this.history.push(this.inodes.clone());
