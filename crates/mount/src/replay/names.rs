@@ -137,6 +137,10 @@ impl Pass<'_> {
                 self.sent(step.sequence);
                 let has_settings = *settings != Settings::default();
                 if matches!(what, Making::File { .. }) {
+                    if stamp.is_none() {
+                        let now = self.attributes(&step.who, Some(object))?;
+                        self.ours(object, now.as_ref().map(Stamp::of));
+                    }
                     self.look_at_new_file(&step, object)?;
                     if self.is_had(step.answered_under) {
                         return self.take_back(&step, &at, object);
@@ -154,8 +158,17 @@ impl Pass<'_> {
     }
 
     /// The first file that was made again has told that the server has lost nothing: somebody else has removed it.
+    /// If others have used the one that was made meanwhile, or have its name, that is theirs.
     fn take_back(&mut self, step: &Step, at: &Place, object: Object) -> Result<(), ReplayError> {
-        if let Some(directory) = self.handle(at.0) {
+        let made = self.plan.objects[object].stamp;
+        let now = self.attributes(&step.who, Some(object))?.as_ref().map(Stamp::of);
+        let is_untouched = made
+            .zip(now)
+            .is_some_and(|(made, now)| (made.size, made.ctime) == (now.size, now.ctime));
+        let directory = self.handle(at.0).filter(|_| is_untouched);
+        if let Some(directory) = directory
+            && self.bound(step, at, Some(object))? == Bound::Wanted
+        {
             // If it stays, it is an empty file too many, which the report names.
             let _ = self.ask(|share| share.remove(&step.who, &directory, &at.1))?;
         }

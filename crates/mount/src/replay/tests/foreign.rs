@@ -1,9 +1,9 @@
 //! Unit ring: a server without the recovery program, which acknowledges names before they are stable.
 
-use steadfast_journal::{Attributes as Settings, Change, Journal, Outcome};
+use steadfast_journal::{Attributes as Settings, Change, Journal, Outcome, Sequence, SetTime};
 
 use super::client::{medium, noted, open, record};
-use super::model::{Model, ROOT, handle};
+use super::model::{Fault, Model, Others, ROOT, handle};
 use super::{Carried, Memory, replay};
 use crate::replay::Report;
 use crate::replay::share::{Making, Share, Who};
@@ -23,6 +23,10 @@ impl Scene {
 
     /// Appends a record, makes the change, and notes the answer.
     fn change(&mut self, change: Change<'_>) -> Vec<u8> {
+        self.change_with_record(change).0
+    }
+
+    fn change_with_record(&mut self, change: Change<'_>) -> (Vec<u8>, Sequence) {
         let sequence = self.journal.append(&record(b"/path", change)).unwrap();
         let (who, model) = (&Who::default(), &mut self.model);
         let mut outcome = Outcome { verifier: Some(model.verifier()), ..Outcome::default() };
@@ -42,11 +46,14 @@ impl Scene {
                 model.rename(who, (from_parent, from_name), (to_parent, to_name)).unwrap();
             }
             Change::Remove { parent, name, .. } => model.remove(who, parent, name).unwrap(),
+            Change::SetAttr { object, attributes } => {
+                outcome.after = noted(model.setattr(who, object, &attributes).unwrap());
+            }
             other => panic!("{other:?}"),
         }
         let made = outcome.handle.clone();
         self.journal.note_outcome(sequence, outcome).unwrap();
-        made
+        (made, sequence)
     }
 
     fn create(&mut self, parent: &[u8], name: &[u8]) -> Vec<u8> {
@@ -185,5 +192,85 @@ fn what_others_have_removed_is_not_made_again_while_the_server_has_its_verifier(
         assert!(report.to_string().contains("removed by others"), "{report}");
         let is_there = |name: &str| scene.model.tree().contains_key(name);
         assert_eq!((is_there("/a"), is_there("/b")), (false, has_other));
+    }
+}
+
+/// Nothing says whether the server has lost the file, so it is made again. Then it is told that others have removed it,
+/// and somebody has the new one meanwhile.
+#[test]
+fn what_was_made_to_ask_for_the_verifier_is_not_removed_if_others_have_it() {
+    for (others, wanted) in
+        [(Others::Write, vec!["/a 0 theirs"]), (Others::TakeName, vec!["/a 0 ", "/moved 0 "])]
+    {
+        let mut scene = Scene::new();
+        let file = scene.create(&root(), b"a");
+        scene.write(&file, b"data");
+        scene.model.remove(&Who::default(), &root(), b"a").unwrap();
+        scene.model.others = Some((others, b"a"));
+        let report = scene.replay();
+        assert!(scene.model.others.is_none(), "it was asked");
+        assert!(scene.keeper.has(0, b"data"), "its data is in a conflict file");
+        assert!(report.to_string().contains("removed by others"), "{report}");
+        let tree = scene.model.tree().into_iter().skip(1);
+        let tree: Vec<_> = tree.map(|(path, what)| format!("{path} {what}")).collect();
+        assert_eq!(tree, wanted);
+    }
+}
+
+fn time(seconds: i64) -> Settings {
+    let modified = Some(SetTime::To { seconds, nanoseconds: 0 });
+    Settings { modified, ..Settings::default() }
+}
+
+/// Records of writes leave with COMMIT, those of attributes when they are old.
+#[test]
+fn times_that_were_set_before_a_write_are_not_set_again_after_it() {
+    let mut scene = Scene::new();
+    let file = scene.create(&root(), b"a");
+    let write = |data| Change::Write { file: &file, offset: 0, data };
+    let (_, old) = scene.change_with_record(write(b"old!"));
+    scene.change(Change::SetAttr { object: &file, attributes: time(7) });
+    let (_, new) = scene.change_with_record(write(b"data"));
+    scene.model.commit(&Who::default(), &file).unwrap();
+    scene.journal.stable([old, new]);
+    scene.model.crash_hard();
+    let report = scene.replay();
+    assert!(report.conflicts.is_empty(), "{report}");
+    assert_eq!(scene.tree(), ["/a 644 data"]);
+}
+
+#[test]
+fn times_that_were_set_after_all_writes_are_set_again() {
+    let mut scene = Scene::new();
+    let file = scene.create(&root(), b"a");
+    let (_, write) =
+        scene.change_with_record(Change::Write { file: &file, offset: 0, data: b"data" });
+    scene.model.commit(&Who::default(), &file).unwrap();
+    scene.journal.stable([write]);
+    scene.change(Change::SetAttr { object: &file, attributes: time(7) });
+    scene.model.crash_hard();
+    assert_eq!(scene.model.tree()["/a"], "0 data", "its mode comes with the replay");
+    let report = scene.replay();
+    assert!(report.conflicts.is_empty(), "{report}");
+    assert_eq!(scene.tree(), ["/a 644 data of 7"]);
+}
+
+/// What an attempt has written comes before the times, though the journal knows it as the newest change.
+#[test]
+fn times_are_set_after_data_that_an_earlier_attempt_has_written() {
+    for call in 1..30 {
+        let mut scene = Scene::new();
+        let file = scene.create(&root(), b"a");
+        scene.model.commit(&Who::default(), &file).unwrap();
+        scene.write(&file, b"data");
+        scene.change(Change::SetAttr { object: &file, attributes: time(7) });
+        scene.model.crash_hard();
+        scene.model.faults.insert(scene.model.calls + call, Fault::Lost);
+        let carried = &mut Carried::default();
+        for _ in 0..2 {
+            let _ = replay(&scene.journal, &mut scene.model, &mut scene.keeper, carried);
+        }
+        assert!(scene.journal.pending().is_empty());
+        assert_eq!(scene.tree(), ["/a 644 data of 7"], "call {call}");
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Inode {
 
 type Inodes = BTreeMap<u64, Inode>;
 pub(super) const ROOT: u64 = 1;
+/// When the clock begins: times that a client sets are before that.
+const BEGINNING: u32 = 100;
 
 /// What happens at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,14 @@ pub(super) enum Fault {
     Restart(u64),
     /// As [`Fault::Restart`]; the connection tells of it, and the call is not executed.
     SeenRestart(u64),
+}
+
+/// What others do with a file that a replay has made, at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    Write,
+    /// They move it away, and make one of their own.
+    TakeName,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +70,8 @@ pub(super) struct Model {
     pub(super) is_plain: bool,
     /// Files that were committed.
     pub(super) committed: Vec<u64>,
+    /// What others do once the next COMMIT is done, with this name in the root.
+    pub(super) others: Option<(Others, &'static [u8])>,
 }
 
 pub(super) fn handle(number: u64) -> Vec<u8> {
@@ -84,13 +96,14 @@ impl Model {
             history: Vec::new(),
             is_async,
             next: ROOT + 1,
-            clock: 100,
+            clock: BEGINNING,
             epoch: 1,
             calls: 0,
             faults: BTreeMap::new(),
             has_program: true,
             is_plain: false,
             committed: Vec::new(),
+            others: None,
         };
         let root = model.inode(Content::Directory(BTreeMap::new()), 0o755);
         model.inodes.insert(ROOT, root);
@@ -231,7 +244,10 @@ impl Model {
                     "directory".to_owned()
                 }
                 Content::File(data) => {
-                    format!("{:o} {}", inode.mode, String::from_utf8_lossy(data))
+                    // Times of the server's clock are never the same.
+                    let is_set = inode.mtime < BEGINNING;
+                    let when = if is_set { format!(" of {}", inode.mtime) } else { String::new() };
+                    format!("{:o} {}{when}", inode.mode, String::from_utf8_lossy(data))
                 }
                 other => format!("{other:?}"),
             };
@@ -333,7 +349,7 @@ impl Share for Model {
     }
 
     fn commit(&mut self, _: &Who, file: &[u8]) -> Answer<[u8; 8]> {
-        self.call(|this| {
+        let committed = self.call(|this| {
             let says_nothing = this.is_async && this.has_program;
             let verifier = this.verifier();
             let (data, stable) = this.file(file)?;
@@ -346,7 +362,17 @@ impl Share for Model {
             this.history.clear();
             this.history.push(this.inodes.clone());
             Ok(verifier)
-        })
+        });
+        match self.others.take_if(|_| committed.is_ok()) {
+            Some((Others::Write, _)) => drop(self.others_write(number(file), 0, b"theirs")),
+            Some((Others::TakeName, name)) => {
+                let root = handle(ROOT);
+                let _ = self.rename(&Who::default(), (&root, name), (&root, b"moved"));
+                self.others_make(name);
+            }
+            None => {}
+        }
+        committed
     }
 
     fn setattr(&mut self, _: &Who, object: &[u8], to: &Settings) -> Answer<Option<Stamp>> {
