@@ -120,7 +120,8 @@ impl Keeping {
             loop {
                 thread::sleep(LOOK);
                 let Some(keeping) = weak.upgrade() else { return };
-                let is_urgent = keeping.is_urgent.swap(false, Ordering::Relaxed);
+                let is_urgent = keeping.is_urgent.swap(false, Ordering::Relaxed)
+                    || keeping.journaling.is_waited_for();
                 if !is_urgent && looked.elapsed() < TICK {
                     continue;
                 }
@@ -206,12 +207,16 @@ impl Keeping {
     ) -> Result<bool, ClientError> {
         let file = Some(FileHandle(outcome.handle.clone()));
         let file = file.filter(|file| begun.makes_file && !file.0.is_empty());
+        let mut verifier = begun.verifier;
         if let Some(file) = &file
             && self.recovery.is_foreign()
         {
             self.recovery.note_file(file, identity);
-            if self.recovery.is_unsure() {
-                self.learn_verifier(file, identity);
+            if verifier.is_none() || self.recovery.is_unsure() {
+                // Whoever knows the file now has not lost it since it was made. What another file tells says nothing
+                // of this one.
+                let learned = self.learn_verifier(file, identity);
+                verifier = verifier.or(learned);
             }
         }
         let entered = self.recovery.enter(Patience::default(), Instant::now())?;
@@ -219,9 +224,6 @@ impl Keeping {
             return Ok(false);
         }
         self.recovery.unwatch(begun.record);
-        // Whoever knows the file now has not lost it since it was made.
-        let learned = || self.recovery.verifier().filter(|_| file.is_some());
-        let verifier = begun.verifier.or_else(learned);
         self.journaling.note_answer(begun.record, Outcome { verifier, ..outcome });
         self.leaves_when_stable(begun, (node, identity), verifier, file);
         drop(entered);
@@ -330,9 +332,9 @@ impl Keeping {
         if self.recovery.is_foreign() {
             // Nothing else keeps them.
             loop {
-                match self.recovery.commit_newest(&self.server, waiting.0) {
+                match self.recovery.commit_newest(&self.server, waiting.0, std::iter::empty()) {
                     Err(error) if is_lost(&error) => self.wait(waiting.0, waiting.1)?,
-                    committed => return committed,
+                    committed => return committed.map(drop),
                 }
             }
         }

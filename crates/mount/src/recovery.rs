@@ -23,8 +23,8 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
-use steadfast_client::{RpcConnection, RpcTransport};
+use steadfast_client::{Attributes, ClientError, FileHandle, Identity, Nfs3Client, NfsStat3};
+use steadfast_client::{RecoveryStatus, RpcConnection, RpcTransport};
 use steadfast_journal::{JournalId, Sequence};
 
 use crate::held::Verifier;
@@ -292,6 +292,10 @@ impl Recovery {
             nfs.commit(&one.file, 0, COMMITTED_BYTES).map(|commit| commit.verifier)
         };
         let (testimony, gone) = question(&files, commit)?;
+        if !matches!(testimony, Testimony::Verifier(_)) {
+            nfs.set_identity(self.identity.clone());
+            Self::has_root(nfs.getattr(&self.root))?;
+        }
         let mut state = self.state.lock();
         let State { witnesses, verifier, has_lost, .. } = &mut *state;
         // A recovery asks by itself which of the files are there.
@@ -300,6 +304,15 @@ impl Recovery {
             self.hold(state);
         }
         Ok(())
+    }
+
+    /// A server that does not know the share's root has not lost files: its disk may not be mounted yet.
+    fn has_root(root: Result<Attributes, ClientError>) -> Result<(), ClientError> {
+        match root {
+            Ok(_) => Ok(()),
+            Err(error) if error.status().is_some() => Err(unknown_root()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Asks a foreign server for its verifier, as a recovery does.
@@ -313,6 +326,11 @@ impl Recovery {
             told.map(|commit| commit.verifier)
         };
         let (testimony, gone) = question(&files, commit)?;
+        if !matches!(testimony, Testimony::Verifier(_)) {
+            let (identity, patience) = (&self.identity, Patience::default());
+            let ask = |nfs: &mut Nfs3Client<_>| nfs.getattr(&self.root);
+            Self::has_root(server.call_for_recovery(losses, identity, patience, ask))?;
+        }
         let mut state = self.state.lock();
         state.witnesses.forget(&gone);
         // Otherwise the replay finds a file that tells it, or makes one.
@@ -323,14 +341,16 @@ impl Recovery {
         Ok(())
     }
 
-    /// Has a foreign server make one of the files of this mount stable; with that most file systems make all names
-    /// stable that are older.
+    /// Has a foreign server make the file stable that this mount has changed last, or else one of `more`; with that
+    /// most file systems make all names stable that are older. False: no file is there that it could commit.
     pub(crate) fn commit_newest(
         &self,
         server: &Server,
         patience: Patience,
-    ) -> Result<(), ClientError> {
-        let files = self.state.lock().witnesses.all();
+        more: impl Iterator<Item = (FileHandle, Identity)>,
+    ) -> Result<bool, ClientError> {
+        let mut files = self.state.lock().witnesses.all();
+        files.extend(more.map(|(file, identity)| Witness { file, identity }));
         let losses = server.link.losses();
         let commit = |one: &Witness| {
             let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, COMMITTED_BYTES);
@@ -338,7 +358,14 @@ impl Recovery {
             self.saw((&one.file, &one.identity), told.verifier, losses);
             Ok(told.verifier)
         };
-        question(&files, commit).map(drop)
+        let (testimony, _) = question(&files, commit)?;
+        Ok(matches!(testimony, Testimony::Verifier(_)))
+    }
+
+    /// Since a file has told the verifier there is a new connection, and no file to ask about.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        let state = self.state.lock();
+        self.is_foreign && state.verifier.is_some() && state.witnesses.is_unsure()
     }
 
     /// Everything that was acknowledged from memory is stable, and the share is not `async` any more.
@@ -546,12 +573,16 @@ impl Greeter for Recovery {
             Some(status) => self.told(status),
             // It had the share and the program: its disk may not be mounted yet.
             None if self.verifier().is_some() => {
-                return Err(io::Error::other("the server does not know the share's root").into());
+                return Err(unknown_root());
             }
             None => {}
         }
         Ok(())
     }
+}
+
+fn unknown_root() -> ClientError {
+    io::Error::other("the server does not know the share's root").into()
 }
 
 fn host_name() -> Vec<u8> {

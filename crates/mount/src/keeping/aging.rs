@@ -17,6 +17,8 @@ use crate::transport::Patience;
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(45);
 /// Whoever makes a file does not wait longer for the verifier.
 const LEARNING: Duration = Duration::from_secs(1);
+/// Files that are tried when the last change is to be made stable, beside those that are asked for the verifier.
+const FILES_ASKED_ABOUT: usize = 16;
 /// So many are remembered of a file system at most, so that a replay does not take minutes.
 pub(super) const NAMES_MAX: usize = 16_384;
 
@@ -44,15 +46,19 @@ pub(super) fn leaving(
 }
 
 impl Keeping {
-    /// A file that this mount has made tells the verifier of a foreign server.
-    pub(super) fn learn_verifier(&self, file: &FileHandle, identity: &Identity) {
+    /// A file that this mount has made tells the verifier of a foreign server. `None`: it has not told it.
+    pub(super) fn learn_verifier(
+        &self,
+        file: &FileHandle,
+        identity: &Identity,
+    ) -> Option<Verifier> {
         let losses = self.server.link.losses();
         let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(file, 0, 0);
         let patience = Patience { pid: 0, until: Some(Instant::now() + LEARNING) };
         // Otherwise a later one tells it.
-        if let Ok(commit) = self.server.call_once(identity, patience, commit) {
-            self.recovery.saw((file, identity), commit.verifier, losses);
-        }
+        let verifier = self.server.call_once(identity, patience, commit).ok()?.verifier;
+        self.recovery.saw((file, identity), verifier, losses);
+        Some(verifier)
     }
 
     /// Has those records leave that need not be remembered any more. False: the server has lost something
@@ -65,19 +71,30 @@ impl Keeping {
     ) -> Result<bool, ClientError> {
         let (finished, now) = (self.recovery.finished(), Instant::now());
         let verifier = self.recovery.verifier();
-        let (node, identity, (old, others)) = {
+        let (node, identity, (old, others), files) = {
             let unstable = self.unstable.lock();
             let Some(one) = unstable.get(&file_system) else { return Ok(true) };
             let leaving = leaving(&one.records, committed, verifier, (now, is_urgent));
-            (one.node.clone(), one.identity.clone(), leaving)
+            let made = one.records.iter().rev().filter_map(|record| record.file.clone());
+            let made: Vec<_> = made.take(FILES_ASKED_ABOUT).collect();
+            (one.node.clone(), one.identity.clone(), leaving, made)
         };
         if old == 0 && others.is_empty() {
+            return Ok(true);
+        }
+        // As long as nobody knows whether the server is another one, its age says nothing.
+        if !is_urgent && self.recovery.is_in_doubt() {
             return Ok(true);
         }
         // A server that has died since has lost them, and nobody has noticed yet. One that answers is not dead, or
         // was asked for its verifier before.
         if is_urgent {
-            self.recovery.commit_newest(&self.server, patience)?;
+            let files = files.into_iter().map(|file| (file, identity.clone()));
+            if !self.recovery.commit_newest(&self.server, patience, files)? {
+                tracing::debug!(
+                    "changes of names leave the journal though no file could be committed"
+                );
+            }
         }
         let asked = self.server.call(&identity, patience, |nfs| nfs.getattr(&node.handle()));
         match asked {

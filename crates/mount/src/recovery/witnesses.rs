@@ -7,8 +7,10 @@ use steadfast_client::{ClientError, FileHandle, Identity, NfsStat3};
 
 use crate::held::Verifier;
 
-/// Files that are asked about, at most.
-const FILES_MAX: usize = 16;
+/// Files that were written to or made last, and are asked about, at most.
+const NEW_MAX: usize = 8;
+/// Others, which short-lived files do not push out, at most.
+const LASTING_MAX: usize = 8;
 /// Files whose COMMIT is remembered until the records of their names are looked at, at most.
 const COMMITTED_MAX: usize = 16_384;
 
@@ -29,10 +31,13 @@ pub(super) enum Testimony {
     Silent,
 }
 
-/// Files that this mount has written to or made, the newest first.
+/// Files that this mount has written to or made.
 #[derive(Debug, Default)]
 pub(super) struct Witnesses {
-    files: VecDeque<Witness>,
+    /// The one that was changed last comes first.
+    new: VecDeque<Witness>,
+    /// Those that have left `new`, and were there then, the oldest first: it has lasted longest.
+    lasting: Vec<Witness>,
     committed: HashSet<FileHandle>,
     /// There is a new connection since a file has told the verifier.
     is_unsure: bool,
@@ -41,11 +46,19 @@ pub(super) struct Witnesses {
 impl Witnesses {
     /// This user has written to the file, or has made it.
     pub(super) fn note(&mut self, file: &FileHandle, identity: &Identity) {
-        if self.files.iter().any(|known| known.file == *file) {
+        if self.new.front().is_some_and(|newest| newest.file == *file) {
             return;
         }
-        self.files.truncate(FILES_MAX - 1);
-        self.files.push_front(Witness { file: file.clone(), identity: identity.clone() });
+        self.new.retain(|known| known.file != *file);
+        self.lasting.retain(|known| known.file != *file);
+        self.new.push_front(Witness { file: file.clone(), identity: identity.clone() });
+        if self.new.len() > NEW_MAX
+            && let Some(oldest) = self.new.pop_back()
+        {
+            // The last one has lasted least.
+            self.lasting.truncate(LASTING_MAX - 1);
+            self.lasting.push(oldest);
+        }
     }
 
     /// On a new connection the server has said this, and those files are gone. True: it has lost something.
@@ -61,8 +74,9 @@ impl Witnesses {
                 self.forget(gone);
                 known.replace(verifier).is_some_and(|known| known != verifier)
             }
-            // What somebody else has removed is hardly all that was made or written last.
-            Testimony::Gone => known.is_some(),
+            // What somebody else has removed is hardly all that was made or written last. What this mount has
+            // removed since it asked is known no more.
+            Testimony::Gone => self.files().any(|known| gone.contains(&known.file)),
             Testimony::Silent => false,
         }
     }
@@ -103,7 +117,7 @@ impl Witnesses {
 
     /// The file was made again, and has another handle.
     pub(super) fn replace(&mut self, old: &FileHandle, new: &FileHandle) {
-        for known in &mut self.files {
+        for known in self.new.iter_mut().chain(&mut self.lasting) {
             if known.file == *old {
                 known.file = new.clone();
             }
@@ -112,12 +126,17 @@ impl Witnesses {
 
     /// The files are not there any more.
     pub(super) fn forget(&mut self, gone: &HashSet<FileHandle>) {
-        self.files.retain(|known| !gone.contains(&known.file));
+        self.new.retain(|known| !gone.contains(&known.file));
+        self.lasting.retain(|known| !gone.contains(&known.file));
     }
 
-    /// All of them.
+    fn files(&self) -> impl Iterator<Item = &Witness> {
+        self.new.iter().chain(&self.lasting)
+    }
+
+    /// All of them, first the one that was changed last.
     pub(super) fn all(&self) -> Vec<Witness> {
-        self.files.iter().cloned().collect()
+        self.files().cloned().collect()
     }
 }
 
@@ -155,6 +174,10 @@ mod tests {
         FileHandle(vec![number; 4])
     }
 
+    fn known(witnesses: &Witnesses) -> Vec<FileHandle> {
+        witnesses.all().into_iter().map(|one| one.file).collect()
+    }
+
     fn failed(status: NfsStat3) -> ClientError {
         ClientError::Failed(Box::new(Failure {
             procedure: "COMMIT",
@@ -166,18 +189,45 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_files_are_known_once() {
+    fn the_file_that_was_changed_last_is_the_first_and_the_oldest_stay() {
         let mut witnesses = Witnesses::default();
-        for number in (0..40).chain(30..40) {
+        for number in (0..40).chain(30..40).chain([34, 5]) {
             witnesses.note(&file(number), &Identity::None);
         }
-        let known: Vec<_> = witnesses.all().into_iter().map(|one| one.file).collect();
-        let wanted: Vec<_> = (24..40).rev().map(file).collect();
-        assert_eq!(known, wanted);
+        let wanted = [5, 34, 39, 38, 37, 36, 35, 33, 0, 1, 2, 3, 4, 6, 31, 32];
+        assert_eq!(known(&witnesses), wanted.map(file));
         witnesses.replace(&file(39), &file(99));
-        witnesses.forget(&HashSet::from([file(38)]));
-        let known: Vec<_> = witnesses.all().into_iter().map(|one| one.file).collect();
-        assert_eq!((known.len(), &known[0], &known[1]), (15, &file(99), &file(37)));
+        witnesses.replace(&file(0), &file(100));
+        witnesses.forget(&HashSet::from([file(38), file(1)]));
+        let wanted = [5, 34, 99, 37, 36, 35, 33, 100, 2, 3, 4, 6, 31, 32];
+        assert_eq!(known(&witnesses), wanted.map(file));
+    }
+
+    #[test]
+    fn files_that_are_removed_soon_do_not_push_out_those_that_last() {
+        let mut witnesses = Witnesses::default();
+        witnesses.note(&file(0), &Identity::None);
+        let short_lived: Vec<_> = (1..=100).map(file).collect();
+        for one in &short_lived {
+            witnesses.note(one, &Identity::None);
+        }
+        witnesses.forget(&short_lived.into_iter().collect());
+        assert_eq!(known(&witnesses), [file(0)]);
+    }
+
+    #[test]
+    fn files_that_this_mount_has_removed_since_it_has_asked_are_not_lost() {
+        let mut witnesses = Witnesses::default();
+        for number in 0..2 {
+            witnesses.note(&file(number), &Identity::None);
+        }
+        let gone = HashSet::from([file(0), file(1)]);
+        // A file of which the server has never told a verifier can be lost, too.
+        for mut verifier in [None, Some([1; 8])] {
+            assert!(witnesses.heard(&mut verifier, Testimony::Gone, &gone));
+        }
+        witnesses.forget(&gone);
+        assert!(!witnesses.heard(&mut Some([1; 8]), Testimony::Gone, &gone));
     }
 
     /// A server, files of which crashes and others take away, and connections that break.

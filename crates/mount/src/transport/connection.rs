@@ -356,7 +356,8 @@ impl State {
 /// Asks the server whether it is the one that calls in flight were meant for.
 fn greet(stream: TcpStream, link: &Link) -> io::Result<TcpStream> {
     let Some(greeter) = link.greeter.get() else { return Ok(stream) };
-    let connection = RpcConnection::over(stream.try_clone()?, CONNECTING);
+    // It may have to write to its disk before it answers.
+    let connection = RpcConnection::over(stream.try_clone()?, link.timeout.max(CONNECTING));
     connection.and_then(|connection| greeter.greet(connection)).map_err(io::Error::other)?;
     Ok(stream)
 }
