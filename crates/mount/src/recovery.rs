@@ -15,6 +15,10 @@
 //! - let a call reach a server that has lost something, before that is there again;
 //! - let anybody append to the journal while it is replayed (the `gate`).
 
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;
 mod witnesses;
 
 use std::collections::{HashMap, HashSet};
