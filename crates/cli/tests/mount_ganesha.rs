@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -52,19 +53,22 @@ impl Site {
         self.ganesha = Some(Ganesha::start(&self.network, &directory, &self.place.share));
     }
 
-    /// It is killed, its disk loses what is not stable, and it comes again.
-    fn crash(&mut self, loses: bool) {
-        self.crash_before(loses, || {});
+    /// It is killed, its disk loses what is not stable, and it comes again. Returns how many names the disk has lost.
+    fn crash(&mut self, loses: bool) -> usize {
+        self.crash_before(loses, || {})
     }
 
     /// The same, and others do something before it comes again.
-    fn crash_before(&mut self, loses: bool, others: impl FnOnce()) {
+    fn crash_before(&mut self, loses: bool, others: impl FnOnce()) -> usize {
         self.ganesha.take().unwrap().kill();
+        let before = names_in(&self.place.share);
         if loses {
             self.disk.cut();
         }
+        let lost = before.difference(&names_in(&self.place.share)).count();
         others();
         self.serve();
+        lost
     }
 
     fn journal(&self) -> PathBuf {
@@ -87,6 +91,18 @@ impl Site {
     }
 }
 
+/// The paths in a directory, at any depth.
+fn names_in(directory: &Path) -> BTreeSet<PathBuf> {
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()) {
+        if entry.file_type().unwrap().is_dir() {
+            names.extend(names_in(&entry.path()));
+        }
+        names.insert(entry.path());
+    }
+    names
+}
+
 fn changes_go_on(kind: Kind, loses: bool) {
     let Some(_turn) = turn() else { return };
     if !ganesha::is_there() {
@@ -97,13 +113,15 @@ fn changes_go_on(kind: Kind, loses: bool) {
     let local = tempfile::tempdir().unwrap();
     let mut workers = Workers::start_as(local.path(), &[&mount.at], 3, kind);
     workers.await_steps(3, "at the beginning");
-    let mut lost = 0;
+    let (mut pending, mut lost_names) = (0, 0);
     for crash in 0..crashes() {
         workers.await_steps(40 + 7 * (crash % 13), &format!("crash {crash}"));
-        let before = site.pending();
-        site.crash(loses);
-        lost += before;
+        pending += site.pending();
+        lost_names += site.crash(loses);
     }
+    // Otherwise nothing is seen of names that are made again.
+    let loses_names = loses && matches!(kind, Kind::Forgotten);
+    assert!(lost_names > 0 || !loses_names, "the disk has lost no name");
     workers.await_steps(40, "after the last crash");
     let steps = workers.steps();
     let ideals = workers.finish();
@@ -120,7 +138,8 @@ fn changes_go_on(kind: Kind, loses: bool) {
         assert!(differences.is_empty(), "{}: {differences:#?}", name.display());
     }
     println!(
-        "{} crashes of nfs-ganesha{}: {steps} changes, {lost} of them in the journal at a crash, 0 lost",
+        "{} crashes of nfs-ganesha{}: {steps} changes, {pending} of them in the journal at a crash; the server has lost \
+         {lost_names} names, the mount 0",
         crashes(),
         if loses { ", with its disk" } else { "" }
     );

@@ -3,6 +3,8 @@
 //! SYNC (docs/recovery.md). A server without the recovery program is believed after a while (`aging`).
 
 mod aging;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -102,7 +104,19 @@ impl Keeping {
         write_back: Arc<WriteBack>,
         nodes: Arc<Nodes>,
     ) -> io::Result<Arc<Self>> {
-        let keeping = Arc::new(Self {
+        let keeping = Self::new(journaling, recovery, server, write_back, nodes);
+        Self::run(&keeping)?;
+        Ok(keeping)
+    }
+
+    fn new(
+        journaling: Arc<Journaling>,
+        recovery: Arc<Recovery>,
+        server: Arc<Server>,
+        write_back: Arc<WriteBack>,
+        nodes: Arc<Nodes>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             journaling,
             recovery,
             server,
@@ -112,8 +126,12 @@ impl Keeping {
             settling: Mutex::default(),
             has_told: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
-        });
-        let weak = Arc::downgrade(&keeping);
+        })
+    }
+
+    /// The thread that looks.
+    fn run(keeping: &Arc<Self>) -> io::Result<()> {
+        let weak = Arc::downgrade(keeping);
         let run = move || {
             let mut looked = Instant::now();
             let mut has_told = false;
@@ -140,7 +158,7 @@ impl Keeping {
             }
         };
         thread::Builder::new().name("nfs-names".to_owned()).spawn(run)?;
-        Ok(keeping)
+        Ok(())
     }
 
     /// Appends the record of a change, which is to be sent after that. `None`: the journal takes no records any
