@@ -96,11 +96,11 @@ impl Drop for Fake {
     }
 }
 
-/// Waits until something is so.
+/// Waits until something is so, not as long as names are remembered.
 pub(crate) fn until(what: &str, is: impl Fn() -> bool) {
     let since = Instant::now();
     while !is() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(since.elapsed() < Duration::from_secs(30), "{what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
