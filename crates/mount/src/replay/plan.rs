@@ -243,23 +243,24 @@ impl Plan {
         bound.into_iter().any(|(sequence, which)| *sequence > after && *which == object)
     }
 
+    fn enter_write(&mut self, one: &Pending) {
+        let Some(file) = one.objects[0].as_deref() else { return };
+        let object = self.object(file);
+        let state = &mut self.objects[object];
+        if state.path.is_empty() {
+            state.path = Arc::clone(&one.path);
+        }
+        let (sequence, is_doubtful) = (one.sequence, one.may_be_superseded);
+        let pieces = one.ranges.iter();
+        let pieces = pieces.map(|range| Piece { sequence, range: range.clone(), is_doubtful });
+        state.writes.extend(pieces);
+        self.sequences.push(sequence);
+    }
+
     fn enter(&mut self, journal: &Journal, one: &Pending) -> Result<(), ReadError> {
         let sequence = one.sequence;
         if one.kind == Kind::Write {
-            let Some(file) = one.objects[0].as_deref() else { return Ok(()) };
-            let object = self.object(file);
-            let state = &mut self.objects[object];
-            if state.path.is_empty() {
-                state.path = Arc::clone(&one.path);
-            }
-            let is_doubtful = one.may_be_superseded;
-            let pieces = one.ranges.iter().map(|range| Piece {
-                sequence,
-                range: range.clone(),
-                is_doubtful,
-            });
-            state.writes.extend(pieces);
-            self.sequences.push(sequence);
+            self.enter_write(one);
             return Ok(());
         }
         let Some(stored) = journal.read(sequence)? else { return Ok(()) };
