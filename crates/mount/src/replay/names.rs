@@ -132,21 +132,24 @@ impl Pass<'_> {
             return Ok(());
         };
         match self.ask(|share| share.make(&step.who, &directory, &at.1, what))? {
-            Ok((handle, stamp)) => {
+            Ok((handle, mut stamp)) => {
+                let is_file = matches!(what, Making::File { .. });
+                if is_file {
+                    if stamp.is_none() {
+                        let now = self.ask(|share| share.getattr(&step.who, &handle))?;
+                        stamp = now.ok().as_ref().map(Stamp::of);
+                    }
+                    // Before the journal notes it: that forgets the verifier of the first answer, and a replay
+                    // after one that is cut off here could not tell any more that nothing was lost.
+                    self.look_at_new_file(&step.who, &handle)?;
+                    if self.is_had(step.answered_under) {
+                        return self.take_back(&step, &at, object, (&handle, stamp));
+                    }
+                }
                 self.was_made(&step, object, handle, stamp);
                 self.sent(step.sequence);
                 let has_settings = *settings != Settings::default();
-                if matches!(what, Making::File { .. }) {
-                    if stamp.is_none() {
-                        let now = self.attributes(&step.who, Some(object))?;
-                        self.ours(object, now.as_ref().map(Stamp::of));
-                    }
-                    self.look_at_new_file(&step, object)?;
-                    if self.is_had(step.answered_under) {
-                        return self.take_back(&step, &at, object);
-                    }
-                    self.fresh.extend(has_settings.then_some(index));
-                }
+                self.fresh.extend((is_file && has_settings).then_some(index));
             }
             Err(Failed::Exists) => self.meet(&step, &at, object, what)?,
             Err(Failed::Refused(why)) => {
@@ -159,15 +162,20 @@ impl Pass<'_> {
 
     /// The first file that was made again has told that the server has lost nothing: somebody else has removed it.
     /// If others have used the one that was made meanwhile, or have its name, that is theirs.
-    fn take_back(&mut self, step: &Step, at: &Place, object: Object) -> Result<(), ReplayError> {
-        let made = self.plan.objects[object].stamp;
-        let now = self.attributes(&step.who, Some(object))?.as_ref().map(Stamp::of);
+    fn take_back(
+        &mut self,
+        step: &Step,
+        at: &Place,
+        object: Object,
+        (handle, made): (&[u8], Option<Stamp>),
+    ) -> Result<(), ReplayError> {
+        let now = self.ask(|share| share.getattr(&step.who, handle))?.ok();
         let is_untouched = made
-            .zip(now)
+            .zip(now.as_ref().map(Stamp::of))
             .is_some_and(|(made, now)| (made.size, made.ctime) == (now.size, now.ctime));
-        let directory = self.handle(at.0).filter(|_| is_untouched);
-        if let Some(directory) = directory
-            && self.bound(step, at, Some(object))? == Bound::Wanted
+        if let Some(directory) = self.handle(at.0).filter(|_| is_untouched)
+            && self.ask(|share| share.lookup(&step.who, &directory, &at.1))?.as_deref()
+                == Ok(handle)
         {
             // If it stays, it is an empty file too many, which the report names.
             let _ = self.ask(|share| share.remove(&step.who, &directory, &at.1))?;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use steadfast_client::Attributes;
+use steadfast_client::{Attributes, FileType};
 use steadfast_journal::{Attributes as Settings, Journal, Sequence};
 
 use super::data::Records;
@@ -231,7 +231,7 @@ impl<'a> Pass<'a> {
         if self.has_program {
             self.sync_all()?;
         } else {
-            self.touch_made();
+            self.touch_named()?;
         }
         for (object, who) in self.touched.clone() {
             self.commit(object, &who)?;
@@ -239,17 +239,24 @@ impl<'a> Pass<'a> {
         self.look_at_verifier()
     }
 
-    /// Without the program, COMMIT of a file is all there is to make its new name stable.
-    fn touch_made(&mut self) {
-        for step in &self.plan.steps {
-            let Action::Make { object, what: Making::File { .. }, .. } = &step.action else {
+    /// Without the program, COMMIT of a file is all there is to make its names stable. All records leave at the end, so
+    /// that also goes for names that the server had already: it may have acknowledged them just before.
+    fn touch_named(&mut self) -> Result<(), ReplayError> {
+        let of_step = |step: &Step| {
+            let who = step.who.clone();
+            step.objects().into_iter().flatten().map(move |object| (object, who.clone()))
+        };
+        let named: BTreeMap<Object, Who> = self.plan.steps.iter().flat_map(of_step).collect();
+        for (object, who) in named {
+            if self.touched.contains_key(&object) {
                 continue;
-            };
-            let is_sent = self.fates.get(&step.sequence) == Some(&Fate::Sent);
-            if is_sent && self.life[*object] == Life::Alive {
-                self.touched.entry(*object).or_insert_with(|| step.who.clone());
+            }
+            let now = self.attributes(&who, Some(object))?;
+            if now.is_some_and(|now| now.file_type == FileType::Regular) {
+                self.touched.insert(object, who);
             }
         }
+        Ok(())
     }
 
     /// One SYNC for each file system of the share that something was changed on.
@@ -355,15 +362,10 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The first file that is there tells the verifier.
-    pub(super) fn look_at_new_file(
-        &mut self,
-        step: &Step,
-        object: Object,
-    ) -> Result<(), ReplayError> {
-        let handle = self.plan.objects[object].handle.clone();
-        if let (None, Some(handle), false) = (self.verifier, handle, self.has_program) {
-            match self.ask(|share| share.commit(&step.who, &handle))? {
+    /// The first file that is made tells the verifier.
+    pub(super) fn look_at_new_file(&mut self, who: &Who, file: &[u8]) -> Result<(), ReplayError> {
+        if self.verifier.is_none() && !self.has_program {
+            match self.ask(|share| share.commit(who, file))? {
                 Ok(verifier) => self.saw(verifier),
                 // It was made just now.
                 Err(Failed::Gone) => self.has_restarted = true,

@@ -346,6 +346,7 @@ impl Client {
             return;
         };
         let (who, handle) = (Who::default(), handle(file));
+        let writes_names = !model.is_clean(file);
         let is_stable = if is_async && model.has_program {
             model.sync(&who, &handle).is_ok()
         } else {
@@ -354,7 +355,7 @@ impl Client {
         if !is_stable {
             return;
         }
-        if !model.has_program {
+        if !model.has_program && writes_names {
             self.stable_names = self.journal.status().last;
         }
         let is_of = |sequence: &Sequence| {

@@ -274,3 +274,79 @@ fn times_are_set_after_data_that_an_earlier_attempt_has_written() {
         assert_eq!(scene.tree(), ["/a 644 data of 7"], "call {call}");
     }
 }
+
+/// The file that is made to ask for the verifier is nothing that a journal knows, wherever the replay is cut off.
+#[test]
+fn what_others_have_removed_stays_removed_if_the_replay_that_asks_is_cut_off() {
+    for (fault, call) in
+        [Fault::Lost, Fault::Unanswered].into_iter().flat_map(|one| (1..30).map(move |n| (one, n)))
+    {
+        let mut scene = Scene::new();
+        let file = scene.create(&root(), b"a");
+        scene.write(&file, b"data");
+        scene.model.remove(&Who::default(), &root(), b"a").unwrap();
+        scene.model.faults.insert(scene.model.calls + call, fault);
+        // One that lives on, and one that begins anew.
+        let is_new_process = call % 2 == 0;
+        let carried = &mut Carried::default();
+        for _ in 0..2 {
+            let _ = replay(&scene.journal, &mut scene.model, &mut scene.keeper, carried);
+            if is_new_process {
+                *carried = Carried::default();
+            }
+        }
+        assert!(scene.journal.pending().is_empty());
+        assert_eq!(scene.model.tree().get("/a"), None, "{fault:?} {call}");
+        assert!(scene.keeper.has(0, b"data"), "{fault:?} {call}: it is in a conflict file");
+    }
+}
+
+/// Whoever has the file open must not go on with the one that was made to ask.
+#[test]
+fn what_was_made_to_ask_is_not_told_to_be_made_again() {
+    let mut scene = Scene::new();
+    let file = scene.create(&root(), b"a");
+    scene.write(&file, b"data");
+    scene.model.remove(&Who::default(), &root(), b"a").unwrap();
+    assert_eq!(scene.replay().made_again, []);
+}
+
+/// The client alone has crashed, so the server has all names, and has not written them yet. The first file is stable.
+#[test]
+fn names_that_the_server_has_are_stable_before_their_records_leave() {
+    let mut scene = Scene::new();
+    let first = scene.create(&root(), b"a");
+    scene.model.commit(&Who::default(), &first).unwrap();
+    let attributes = Settings::default();
+    scene.change(Change::Mkdir { parent: &root(), name: b"d", attributes });
+    scene.create(&root(), b"b");
+    scene.replay();
+    assert_eq!(scene.tree(), ["/a 0 ", "/b 0 ", "/d directory"]);
+}
+
+/// It has started again without a crash of its host: another verifier, and nothing is lost yet.
+#[test]
+fn a_name_that_a_server_still_has_after_its_restart_is_stable_before_its_record_leaves() {
+    let mut scene = Scene::new();
+    let attributes = Settings::default();
+    let root = root();
+    let create = Change::Create { parent: &root, name: b"a", verifier: [9; 8], attributes };
+    let (file, made) = scene.change_with_record(create);
+    let write = Change::Write { file: &file, offset: 0, data: b"data" };
+    let (_, written) = scene.change_with_record(write);
+    scene.model.commit(&Who::default(), &file).unwrap();
+    scene.journal.stable([made, written]);
+    scene.change(Change::Rename {
+        from_parent: &root,
+        from_name: b"a",
+        to_parent: &root,
+        to_name: b"b",
+        to_path: b"/b",
+        object: &file,
+        replaced: b"",
+    });
+    scene.model.epoch += 1;
+    let report = scene.replay();
+    assert!(report.conflicts.is_empty(), "{report}");
+    assert_eq!(scene.tree(), ["/b 0 data"]);
+}

@@ -61,7 +61,7 @@ pub(super) struct Model {
     is_async: bool,
     next: u64,
     pub(super) clock: u32,
-    epoch: u64,
+    pub(super) epoch: u64,
     pub(super) calls: u64,
     pub(super) faults: BTreeMap<u64, Fault>,
     /// It has the recovery program.
@@ -70,6 +70,8 @@ pub(super) struct Model {
     pub(super) is_plain: bool,
     /// Files that were committed.
     pub(super) committed: Vec<u64>,
+    /// Files with nothing that COMMIT would have to write, and their ctimes.
+    clean: BTreeMap<u64, u32>,
     /// What others do once the next COMMIT is done, with this name in the root.
     pub(super) others: Option<(Others, &'static [u8])>,
 }
@@ -103,6 +105,7 @@ impl Model {
             has_program: true,
             is_plain: false,
             committed: Vec::new(),
+            clean: BTreeMap::new(),
             others: None,
         };
         let root = model.inode(Content::Directory(BTreeMap::new()), 0o755);
@@ -131,6 +134,20 @@ impl Model {
             }
         }
         self.history = vec![self.inodes.clone()];
+        self.all_is_clean();
+    }
+
+    /// What is there comes from the disk.
+    fn all_is_clean(&mut self) {
+        self.clean = self.inodes.iter().map(|(number, inode)| (*number, inode.ctime)).collect();
+    }
+
+    /// Whether COMMIT of this file would write anything, and with it all changes of names.
+    pub(super) fn is_clean(&self, file: u64) -> bool {
+        self.inodes.get(&file).is_some_and(|inode| {
+            let is_stable = matches!(&inode.content, Content::File(data) if *data == inode.stable);
+            is_stable && self.clean.get(&file) == Some(&inode.ctime)
+        })
     }
 
     /// Only what is stable is left.
@@ -146,6 +163,7 @@ impl Model {
             }
         }
         self.epoch += 1;
+        self.all_is_clean();
     }
 
     pub(super) fn verifier(&self) -> [u8; 8] {
@@ -352,13 +370,20 @@ impl Share for Model {
         let committed = self.call(|this| {
             let says_nothing = this.is_async && this.has_program;
             let verifier = this.verifier();
-            let (data, stable) = this.file(file)?;
+            this.file(file)?;
             if says_nothing {
                 return Ok(verifier);
             }
-            stable.clone_from(data);
             this.committed.push(number(file));
-            // As fsync(2) on a journaling file system: all changes of names before it are stable, too.
+            if this.is_clean(number(file)) {
+                return Ok(verifier);
+            }
+            let (data, stable) = this.file(file)?;
+            stable.clone_from(data);
+            let ctime = this.at(file)?.ctime;
+            this.clean.insert(number(file), ctime);
+            // As fsync(2) on a journaling file system that has something to write of the file: all changes of names
+            // before it are stable, too.
             this.history.clear();
             this.history.push(this.inodes.clone());
             Ok(verifier)
