@@ -378,7 +378,8 @@ impl Plan {
         Action::Make { at, object, what, settings }
     }
 
-    /// Leaves out times that a later write of ours replaces, whether its record has left or not.
+    /// Leaves out times of the last change that a later write of ours replaces, whether its record has left or not. The
+    /// time of the last access stays as it was set.
     fn thin_times(&mut self) {
         for step in &mut self.steps {
             let Action::SetAttr { object, settings } = &mut step.action else { continue };
@@ -395,7 +396,7 @@ impl Plan {
                 !has_earlier && last.ctime > answer.ctime && last.mtime != answer.mtime
             };
             if has_later || state.stamp.zip(step.answer).is_some_and(is_newer) {
-                (settings.accessed, settings.modified) = (None, None);
+                settings.modified = None;
             }
         }
     }

@@ -239,6 +239,27 @@ fn times_that_were_set_before_a_write_are_not_set_again_after_it() {
     assert_eq!(scene.tree(), ["/a 644 data"]);
 }
 
+/// A write changes no time of access.
+#[test]
+fn a_time_of_access_that_was_set_before_a_write_is_set_again() {
+    for has_program in [false, true] {
+        let mut scene = Scene::new();
+        scene.model.has_program = has_program;
+        let file = scene.create(&root(), b"a");
+        let accessed = Some(SetTime::To { seconds: 5, nanoseconds: 0 });
+        let attributes = Settings { accessed, ..time(7) };
+        scene.change(Change::SetAttr { object: &file, attributes });
+        scene.write(&file, b"data");
+        scene.model.crash_hard();
+        let report = scene.replay();
+        assert!(report.conflicts.is_empty(), "{report}");
+        assert_eq!(scene.tree(), ["/a 644 data"]);
+        let (_, new) = &report.made_again[0];
+        let now = scene.model.getattr(&Who::default(), new).unwrap();
+        assert_eq!(now.atime.seconds, 5);
+    }
+}
+
 #[test]
 fn times_that_were_set_after_all_writes_are_set_again() {
     let mut scene = Scene::new();

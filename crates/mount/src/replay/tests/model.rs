@@ -21,6 +21,7 @@ pub(super) struct Inode {
     /// Of a file, what is stable of its data.
     stable: Vec<u8>,
     mode: u32,
+    atime: u32,
     mtime: u32,
     ctime: u32,
     nlink: u32,
@@ -115,8 +116,17 @@ impl Model {
     }
 
     fn inode(&self, content: Content, mode: u32) -> Inode {
-        let (mtime, ctime) = (self.clock, self.clock);
-        Inode { content, stable: Vec::new(), mode, mtime, ctime, nlink: 1, verifier: None }
+        let now = self.clock;
+        Inode {
+            content,
+            stable: Vec::new(),
+            mode,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            nlink: 1,
+            verifier: None,
+        }
     }
 
     /// The server loses what is not stable, as the seed says.
@@ -294,7 +304,7 @@ fn attributes(number: u64, inode: &Inode) -> Attributes {
         rdev: (0, 0),
         fsid: 1,
         fileid: number,
-        atime: time(inode.mtime),
+        atime: time(inode.atime),
         mtime: time(inode.mtime),
         ctime: time(inode.ctime),
     }
@@ -411,6 +421,11 @@ impl Share for Model {
             let clock = this.clock;
             let inode = this.at(object)?;
             inode.mode = to.mode.unwrap_or(inode.mode);
+            match to.accessed {
+                Some(SetTime::To { seconds, .. }) => inode.atime = seconds as u32,
+                Some(SetTime::OfServer) => inode.atime = clock,
+                None => {}
+            }
             match to.modified {
                 Some(SetTime::To { seconds, .. }) => inode.mtime = seconds as u32,
                 Some(SetTime::OfServer) => inode.mtime = clock,
