@@ -138,8 +138,8 @@ impl Keeping {
             loop {
                 thread::sleep(LOOK);
                 let Some(keeping) = weak.upgrade() else { return };
-                let is_urgent = keeping.is_urgent.swap(false, Ordering::Relaxed)
-                    || keeping.journaling.is_waited_for();
+                let is_urgent =
+                    keeping.is_urgent.swap(false, Ordering::Relaxed) || keeping.is_waited_for();
                 if !is_urgent && looked.elapsed() < TICK {
                     continue;
                 }
@@ -159,6 +159,12 @@ impl Keeping {
         };
         thread::Builder::new().name("nfs-names".to_owned()).spawn(run)?;
         Ok(())
+    }
+
+    /// Whether somebody waits for room that names of a foreign server take. Its names can leave at once; our own is
+    /// not asked to SYNC again and again for that.
+    fn is_waited_for(&self) -> bool {
+        self.recovery.is_foreign() && self.journaling.is_waited_for()
     }
 
     /// Appends the record of a change, which is to be sent after that. `None`: the journal takes no records any

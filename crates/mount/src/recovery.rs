@@ -22,9 +22,9 @@ mod tests;
 mod witnesses;
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use steadfast_client::{Attributes, ClientError, FileHandle, Identity, Nfs3Client, NfsStat3};
@@ -33,7 +33,7 @@ use steadfast_journal::{JournalId, Sequence};
 
 use crate::held::Verifier;
 use crate::server::Server;
-use crate::transport::{Greeter, Link, Patience, is_lost};
+use crate::transport::{CONNECTING, Greeter, Link, Patience, is_lost};
 use witnesses::{Testimony, Witness, Witnesses, question};
 
 /// So much of a file is committed when its verifier is asked for, so that a large one does not take long.
@@ -102,6 +102,12 @@ impl Recovery {
             changed: Condvar::new(),
             gate: RwLock::new(()),
         }
+    }
+
+    /// For tests: our own server, which nobody has asked yet.
+    #[cfg(test)]
+    pub(crate) fn of_own(server: &Server, root: &FileHandle, journal: JournalId) -> Arc<Self> {
+        Arc::new(Self::of(server, root, journal, false))
     }
 
     /// For a server that does not have the program. Nothing of the mount was acknowledged before.
@@ -228,13 +234,23 @@ impl Recovery {
         self.changed.notify_all();
     }
 
-    /// A foreign server has told its verifier with an answer about this file, which this user has written to or
-    /// made. `losses` are those that were known when it was asked ([`Link::losses`]).
-    pub(crate) fn saw(
+    /// A foreign server has told its verifier when this user has written to this file. `losses` are those that were
+    /// known when it was asked ([`Link::losses`]).
+    pub(crate) fn saw(&self, of: (&FileHandle, &Identity), verifier: Verifier, losses: u64) {
+        self.hear(of, verifier, losses, Witnesses::note);
+    }
+
+    /// As [`Recovery::saw`], when the file was committed, which is no change of it.
+    pub(crate) fn saw_commit(&self, of: (&FileHandle, &Identity), verifier: Verifier, losses: u64) {
+        self.hear(of, verifier, losses, Witnesses::note_there);
+    }
+
+    fn hear(
         &self,
         (file, identity): (&FileHandle, &Identity),
         verifier: Verifier,
         losses: u64,
+        note: impl FnOnce(&mut Witnesses, &FileHandle, &Identity),
     ) {
         if !self.is_foreign {
             return;
@@ -245,7 +261,8 @@ impl Recovery {
             return;
         }
         let State { witnesses, verifier: known, .. } = &mut *state;
-        if witnesses.saw(known, (file, identity), verifier) {
+        note(witnesses, file, identity);
+        if witnesses.saw(known, verifier) {
             self.hold(state);
         }
     }
@@ -324,10 +341,11 @@ impl Recovery {
         let files = self.state.lock().witnesses.all();
         let losses = server.link.losses();
         let commit = |one: &Witness| {
-            let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, COMMITTED_BYTES);
+            let commit =
+                |nfs: &mut Nfs3Client<_>| or_later(nfs.commit(&one.file, 0, COMMITTED_BYTES));
             let patience = Patience::default();
             let told = server.call_for_recovery(losses, &one.identity, patience, commit);
-            told.map(|commit| commit.verifier)
+            told?.map(|commit| commit.verifier)
         };
         let (testimony, gone) = question(&files, commit)?;
         if !matches!(testimony, Testimony::Verifier(_)) {
@@ -357,13 +375,25 @@ impl Recovery {
         files.extend(more.map(|(file, identity)| Witness { file, identity }));
         let losses = server.link.losses();
         let commit = |one: &Witness| {
-            let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(&one.file, 0, COMMITTED_BYTES);
+            let commit =
+                |nfs: &mut Nfs3Client<_>| or_later(nfs.commit(&one.file, 0, COMMITTED_BYTES));
             let told = server.call_once(&one.identity, patience, commit)?;
-            self.saw((&one.file, &one.identity), told.verifier, losses);
+            let told = told?;
+            self.saw_commit((&one.file, &one.identity), told.verifier, losses);
             Ok(told.verifier)
         };
-        let (testimony, _) = question(&files, commit)?;
-        Ok(matches!(testimony, Testimony::Verifier(_)))
+        let since = Instant::now();
+        let patience = server.patience(patience, since);
+        loop {
+            match question(&files, commit) {
+                Err(error) if error.status() == Some(NfsStat3::Jukebox) => {}
+                told => return told.map(|(told, _)| matches!(told, Testimony::Verifier(_))),
+            }
+            if let Some(error) = patience.end(since) {
+                return Err(error);
+            }
+            thread::sleep(patience.nap());
+        }
     }
 
     /// Since a file has told the verifier there is a new connection, and no file to ask about.
@@ -582,6 +612,19 @@ impl Greeter for Recovery {
             None => {}
         }
         Ok(())
+    }
+
+    /// A foreign server is asked by COMMIT, and may have to write to its disk before it answers.
+    fn patience(&self, timeout: Duration) -> Duration {
+        if self.is_foreign { timeout.max(CONNECTING) } else { CONNECTING }
+    }
+}
+
+/// "Later" is an answer, too, so that [`Server::call`] does not ask the same again.
+fn or_later<T>(told: Result<T, ClientError>) -> Result<Result<T, ClientError>, ClientError> {
+    match told {
+        Err(error) if error.status() == Some(NfsStat3::Jukebox) => Ok(Err(error)),
+        told => told.map(Ok),
     }
 }
 

@@ -22,7 +22,28 @@ const FILES_ASKED_ABOUT: usize = 16;
 /// So many are remembered of a file system at most, so that a replay does not take minutes.
 pub(super) const NAMES_MAX: usize = 16_384;
 
-/// Which of these records leave: how many of the first ones, and which of the others. `verifier` is that of now.
+/// What is asked of the records of a file system.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) now: Instant,
+    /// All are to leave.
+    pub(super) is_urgent: bool,
+    /// Nobody knows whether the server is another one: then its age says nothing.
+    pub(super) is_in_doubt: bool,
+}
+
+/// Which records leave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Leaving {
+    /// So many of the first ones,
+    pub(super) old: usize,
+    /// and these of the others.
+    pub(super) others: Vec<usize>,
+    /// Some of the first ones are not old: COMMIT comes before they leave.
+    pub(super) is_early: bool,
+}
+
+/// Which of these records leave. `verifier` is that of now.
 ///
 /// The oldest leave first, since a change that is replayed after a later one has left would undo that. That a file
 /// was made is no such change: it is not made again where its name is taken.
@@ -30,19 +51,25 @@ pub(super) fn leaving(
     records: &[Answered],
     committed: &HashSet<FileHandle>,
     verifier: Option<Verifier>,
-    (now, is_urgent): (Instant, bool),
-) -> (usize, Vec<usize>) {
-    let is_over = |one: &Answered| is_urgent || now.duration_since(one.at) >= KEPT_FOR;
-    let old = records.iter().take_while(|one| is_over(one)).count();
-    let old = old.max(records.len().saturating_sub(NAMES_MAX));
+    asked: Asked,
+) -> Leaving {
+    let is_certain = asked.is_urgent || !asked.is_in_doubt;
+    let is_old = |one: &Answered| is_certain && asked.now.duration_since(one.at) >= KEPT_FOR;
+    let old = records.iter().take_while(|one| is_old(one)).count();
+    let least =
+        if asked.is_urgent { records.len() } else { records.len().saturating_sub(NAMES_MAX) };
+    let is_early = asked.is_urgent || least > old;
+    let old = old.max(least);
     // COMMIT of a file makes its name stable, too, on all file systems of Linux that have a log. If it is gone after
     // that, others have removed it.
     let is_committed = |one: &Answered| {
-        one.sent_under == verifier && one.file.as_ref().is_some_and(|file| committed.contains(file))
+        is_certain
+            && one.sent_under == verifier
+            && one.file.as_ref().is_some_and(|file| committed.contains(file))
     };
     let others = records.iter().enumerate().skip(old);
     let others = others.filter(|(_, one)| is_committed(one)).map(|(index, _)| index);
-    (old, others.collect())
+    Leaving { old, others: others.collect(), is_early }
 }
 
 impl Keeping {
@@ -57,7 +84,7 @@ impl Keeping {
         let patience = Patience { pid: 0, until: Some(Instant::now() + LEARNING) };
         // Otherwise a later one tells it.
         let verifier = self.server.call_once(identity, patience, commit).ok()?.verifier;
-        self.recovery.saw((file, identity), verifier, losses);
+        self.recovery.saw_commit((file, identity), verifier, losses);
         Some(verifier)
     }
 
@@ -71,10 +98,12 @@ impl Keeping {
     ) -> Result<bool, ClientError> {
         let (finished, now) = (self.recovery.finished(), Instant::now());
         let verifier = self.recovery.verifier();
-        let (node, identity, (old, others), files) = {
+        let is_in_doubt = self.recovery.is_in_doubt();
+        let (node, identity, Leaving { old, others, is_early }, files) = {
             let unstable = self.unstable.lock();
             let Some(one) = unstable.get(&file_system) else { return Ok(true) };
-            let leaving = leaving(&one.records, committed, verifier, (now, is_urgent));
+            let asked = Asked { now, is_urgent, is_in_doubt };
+            let leaving = leaving(&one.records, committed, verifier, asked);
             let made = one.records.iter().rev().filter_map(|record| record.file.clone());
             let made: Vec<_> = made.take(FILES_ASKED_ABOUT).collect();
             (one.node.clone(), one.identity.clone(), leaving, made)
@@ -82,13 +111,9 @@ impl Keeping {
         if old == 0 && others.is_empty() {
             return Ok(true);
         }
-        // As long as nobody knows whether the server is another one, its age says nothing.
-        if !is_urgent && self.recovery.is_in_doubt() {
-            return Ok(true);
-        }
         // A server that has died since has lost them, and nobody has noticed yet. One that answers is not dead, or
         // was asked for its verifier before.
-        if is_urgent {
+        if is_early {
             let files = files.into_iter().map(|file| (file, identity.clone()));
             if !self.recovery.commit_newest(&self.server, patience, files)? {
                 tracing::debug!(
@@ -146,15 +171,22 @@ mod tests {
         let verifier = Some([1; 8]);
         let records: Vec<_> = (0..4).map(|number| record(number, at(number), verifier)).collect();
         let none = HashSet::new();
-        let at_once = |s: u64| leaving(&records, &none, verifier, (at(s), false));
-        assert_eq!(at_once(44), (0, vec![]));
-        assert_eq!(at_once(45), (1, vec![]));
-        assert_eq!(at_once(47), (3, vec![]));
-        assert_eq!(leaving(&records, &none, verifier, (at(3), true)), (4, vec![]));
+        let asked = |s: u64| Asked { now: at(s), is_urgent: false, is_in_doubt: false };
+        let leave = |committed, verifier, asked| {
+            let told = leaving(&records, committed, verifier, asked);
+            (told.old, told.others, told.is_early)
+        };
+        assert_eq!(leave(&none, verifier, asked(44)), (0, vec![], false));
+        assert_eq!(leave(&none, verifier, asked(45)), (1, vec![], false));
+        assert_eq!(leave(&none, verifier, asked(47)), (3, vec![], false));
+        let urgent = Asked { is_urgent: true, ..asked(3) };
+        assert_eq!(leave(&none, verifier, urgent), (4, vec![], true));
         // Those of committed files leave out of their turn, unless the server has another verifier since.
         let committed: HashSet<_> = records[2].file.iter().cloned().collect();
-        assert_eq!(leaving(&records, &committed, verifier, (at(45), false)), (1, vec![2]));
-        assert_eq!(leaving(&records, &committed, Some([2; 8]), (at(45), false)), (1, vec![]));
+        assert_eq!(leave(&committed, verifier, asked(45)), (1, vec![2], false));
+        assert_eq!(leave(&committed, Some([2; 8]), asked(45)), (1, vec![], false));
+        let in_doubt = Asked { is_in_doubt: true, ..asked(60) };
+        assert_eq!(leave(&committed, verifier, in_doubt), (0, vec![], false));
     }
 
     #[test]
@@ -162,6 +194,11 @@ mod tests {
         let begun = Instant::now();
         let all = NAMES_MAX as u64 + 3;
         let records: Vec<_> = (0..all).map(|number| record(number, begun, Some([1; 8]))).collect();
-        assert_eq!(leaving(&records, &HashSet::new(), Some([1; 8]), (begun, false)), (3, vec![]));
+        for (is_in_doubt, age) in [(false, 0), (true, 0), (true, 60)] {
+            let now = begun + Duration::from_secs(age);
+            let asked = Asked { now, is_urgent: false, is_in_doubt };
+            let told = leaving(&records, &HashSet::new(), Some([1; 8]), asked);
+            assert_eq!(told, Leaving { old: 3, others: vec![], is_early: true });
+        }
     }
 }

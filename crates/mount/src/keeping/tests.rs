@@ -3,7 +3,7 @@
 use std::sync::mpsc::sync_channel;
 
 use steadfast_client::{Attributes, FileType, Time};
-use steadfast_journal::Attributes as Settings;
+use steadfast_journal::{Attributes as Settings, JournalId};
 use tempfile::TempDir;
 
 use super::*;
@@ -46,6 +46,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(Recovery::begin_foreign)
+    }
+
+    fn with(recovery: fn(&Server, &FileHandle, JournalId) -> Arc<Recovery>) -> Self {
         let fake = Fake::start([1; 8]);
         let server = Arc::clone(&fake.server);
         let directory = tempfile::tempdir().unwrap();
@@ -67,7 +71,7 @@ impl Scene {
         };
         let what = Specification { server: "server".to_owned(), path: "/share".to_owned() };
         let (journaling, _) = Journaling::open(what, &connected, &options).unwrap().unwrap();
-        let recovery = Recovery::begin_foreign(&server, &connected.root, journaling.id());
+        let recovery = recovery(&server, &connected.root, journaling.id());
         let journaling = Arc::new(journaling);
         let times = CacheTimes::default();
         let (stale, _) = sync_channel(8);
@@ -231,4 +235,43 @@ fn records_leave_at_once_for_whoever_waits_for_room() {
     let waiting = thread::spawn(move || journaling.wait_for_room(2 << 20, Duration::from_secs(3)));
     until("it has left", || scene.left() == 0);
     waiting.join().unwrap();
+}
+
+/// Each look would be a SYNC of the whole file system at the server.
+#[test]
+fn our_own_server_is_not_asked_again_and_again_while_somebody_waits_for_room() {
+    for (scene, is_hurried) in [(Scene::new(), true), (Scene::with(Recovery::of_own), false)] {
+        let journaling = Arc::clone(&scene.keeping.journaling);
+        // More than the ring has.
+        let wait = move || journaling.wait_for_room(2 << 20, Duration::from_secs(1));
+        let waiting = thread::spawn(wait);
+        until("somebody waits", || scene.keeping.journaling.is_waited_for());
+        assert_eq!(scene.keeping.is_waited_for(), is_hurried);
+        waiting.join().unwrap();
+    }
+}
+
+#[test]
+fn what_is_too_much_leaves_after_commit_also_while_the_server_may_be_another_one() {
+    for is_in_doubt in [false, true] {
+        let scene = Scene::new();
+        scene.make("a", Duration::ZERO);
+        let record = scene.keeping.unstable.lock()[&FILE_SYSTEM].records[0].record;
+        let young = || Answered { record, sent_under: None, at: Instant::now(), file: None };
+        let more = std::iter::repeat_with(young).take(aging::NAMES_MAX);
+        scene.keeping.unstable.lock().get_mut(&FILE_SYSTEM).unwrap().records.extend(more);
+        if is_in_doubt {
+            scene.fake.says(&handle("a"), NfsStat3::Acces);
+            scene.fake.restart([1; 8]);
+            until("it is connected again", || scene.fake.times_made() == 2);
+        }
+        assert_eq!(scene.keeping.recovery.is_in_doubt(), is_in_doubt);
+        scene.committed();
+        assert!(scene.settle(false).unwrap());
+        assert_eq!(scene.left(), aging::NAMES_MAX);
+        assert_eq!(scene.committed().first(), Some(&handle("a")));
+        // One less is not too much.
+        assert!(scene.settle(false).unwrap());
+        assert_eq!((scene.left(), scene.committed()), (aging::NAMES_MAX, vec![]));
+    }
 }

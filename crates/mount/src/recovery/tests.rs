@@ -101,3 +101,43 @@ fn a_server_that_is_slow_to_commit_is_waited_for() {
     until("it has lost something", || recovery.has_lost());
     assert_eq!(fake.take_calls(), [(COMMIT, handle("a"))], "it is asked once");
 }
+
+/// A file that is being recalled from a tape, say.
+#[test]
+fn a_file_of_which_the_server_says_later_for_ever_is_passed_over() {
+    let fake = Fake::start([1; 8]);
+    let recovery = mounted(&fake, &["a", "b"]);
+    fake.says(&handle("b"), NfsStat3::Jukebox);
+    fake.restart([1; 8]);
+    until("it is used", || fake.times_made() == 2);
+    let soon = || Patience { pid: 0, until: Some(Instant::now() + Duration::from_secs(5)) };
+    assert!(recovery.commit_newest(&fake.server, soon(), std::iter::empty()).unwrap());
+    // The answer about `a` does not make it the one that was changed last.
+    let files = recovery.state.lock().witnesses.all().into_iter().map(|one| one.file);
+    assert_eq!(files.collect::<Vec<_>>(), [handle("b"), handle("a")]);
+    // It is asked again while no other one tells anything.
+    fake.says(&handle("a"), NfsStat3::Stale);
+    fake.take_calls();
+    let soon = Patience { until: Some(Instant::now() + Duration::from_secs(1)), ..soon() };
+    assert!(recovery.commit_newest(&fake.server, soon, std::iter::empty()).is_err());
+    assert!(fake.take_calls().iter().filter(|(_, file)| *file == handle("b")).count() > 1);
+    fake.says(&handle("a"), NfsStat3::Ok);
+    fake.restart([2; 8]);
+    until("it has lost something", || recovery.has_lost());
+    assert!(recovery.ask_anew(&fake.server).is_ok());
+    assert_eq!(recovery.verifier(), Some([2; 8]));
+}
+
+#[test]
+fn only_a_server_that_is_asked_by_commit_has_time_to_write_to_its_disk() {
+    let fake = Fake::start([1; 8]);
+    let root = handle("root");
+    let foreign = Recovery::begin_foreign(&fake.server, &root, JOURNAL);
+    let own = Recovery::of_own(&fake.server, &root, JOURNAL);
+    let seconds = Duration::from_secs;
+    assert_eq!(
+        (foreign.patience(seconds(60)), own.patience(seconds(60))),
+        (seconds(60), seconds(5))
+    );
+    assert_eq!((foreign.patience(seconds(1)), own.patience(seconds(1))), (seconds(5), seconds(5)));
+}

@@ -61,6 +61,13 @@ impl Witnesses {
         }
     }
 
+    /// The file is there, and was not changed: it does not come before those that were, nor push any out.
+    pub(super) fn note_there(&mut self, file: &FileHandle, identity: &Identity) {
+        if self.lasting.len() < LASTING_MAX && self.files().all(|known| known.file != *file) {
+            self.lasting.push(Witness { file: file.clone(), identity: identity.clone() });
+        }
+    }
+
     /// On a new connection the server has said this, and those files are gone. True: it has lost something.
     pub(super) fn heard(
         &mut self,
@@ -81,17 +88,11 @@ impl Witnesses {
         }
     }
 
-    /// An answer about a file has told the verifier. True: the server has lost something.
+    /// An answer about a file, which is noted already, has told the verifier. True: the server has lost something.
     ///
     /// A server that is still connected has not died. If it has another verifier, it could not write some data
     /// (RFC 1813 §4.8), and what is held of that is written again.
-    pub(super) fn saw(
-        &mut self,
-        known: &mut Option<Verifier>,
-        (file, identity): (&FileHandle, &Identity),
-        verifier: Verifier,
-    ) -> bool {
-        self.note(file, identity);
+    pub(super) fn saw(&mut self, known: &mut Option<Verifier>, verifier: Verifier) -> bool {
         let is_other = known.replace(verifier).is_some_and(|known| known != verifier);
         std::mem::take(&mut self.is_unsure) && is_other
     }
@@ -143,22 +144,26 @@ impl Witnesses {
 /// Asks one file after the other until one tells the verifier. Also returns those that are gone.
 ///
 /// # Errors
-/// When there is no answer, or the server says "later".
+/// When there is no answer; or the server says "later" of a file, and no other one has told the verifier.
 pub(super) fn question(
     files: &[Witness],
     mut commit: impl FnMut(&Witness) -> Result<Verifier, ClientError>,
 ) -> Result<(Testimony, HashSet<FileHandle>), ClientError> {
-    let mut gone = HashSet::new();
+    let (mut gone, mut later) = (HashSet::new(), None);
     for one in files {
         match commit(one) {
             Ok(verifier) => return Ok((Testimony::Verifier(verifier), gone)),
             Err(error) => match error.status() {
                 Some(NfsStat3::Stale | NfsStat3::BadHandle) => drop(gone.insert(one.file.clone())),
-                None | Some(NfsStat3::Jukebox) => return Err(error),
+                None => return Err(error),
+                Some(NfsStat3::Jukebox) => later = Some(error),
                 // It cannot be committed any more, and says nothing.
                 Some(_) => {}
             },
         }
+    }
+    if let Some(later) = later {
+        return Err(later);
     }
     let testimony = if gone.is_empty() { Testimony::Silent } else { Testimony::Gone };
     Ok((testimony, gone))
@@ -201,6 +206,25 @@ mod tests {
         witnesses.forget(&HashSet::from([file(38), file(1)]));
         let wanted = [5, 34, 99, 37, 36, 35, 33, 100, 2, 3, 4, 6, 31, 32];
         assert_eq!(known(&witnesses), wanted.map(file));
+    }
+
+    /// COMMIT comes late: names that were made after the change are newer.
+    #[test]
+    fn a_file_that_is_committed_was_not_changed() {
+        let mut witnesses = Witnesses::default();
+        for number in 0..9 {
+            witnesses.note(&file(number), &Identity::None);
+        }
+        let before = known(&witnesses);
+        for number in [3, 0] {
+            witnesses.note_there(&file(number), &Identity::None);
+        }
+        assert_eq!(known(&witnesses), before);
+        for number in 20..40 {
+            witnesses.note_there(&file(number), &Identity::None);
+        }
+        let wanted = [before, (20..27).map(file).collect()].concat();
+        assert_eq!(known(&witnesses), wanted, "they are asked last");
     }
 
     #[test]
@@ -252,8 +276,8 @@ mod tests {
                     0 | 1 => {
                         next += 1;
                         there.insert(file(next));
-                        let told = (&file(next), &Identity::None);
-                        is_noticed = witnesses.saw(&mut known, told, [epoch; 8]);
+                        witnesses.note(&file(next), &Identity::None);
+                        is_noticed = witnesses.saw(&mut known, [epoch; 8]);
                     }
                     2 => there.retain(|_| choose(3) > 0),
                     3 => witnesses.forget(&HashSet::from([file(next)])),
@@ -311,6 +335,10 @@ mod tests {
         let (told, gone) = ask([stale, other, stale]).expect("an answer");
         assert_eq!((told, gone.len()), (Testimony::Gone, 2));
         assert_eq!(ask([other; 3]).expect("an answer").0, Testimony::Silent);
-        assert!(ask([stale, Err(NfsStat3::Jukebox), Ok([7; 8])]).is_err());
+        // One that says "later" for ever is not waited for while another one tells.
+        let later = Err(NfsStat3::Jukebox);
+        let (told, gone) = ask([later, stale, Ok([7; 8])]).expect("an answer");
+        assert_eq!((told, gone), (Testimony::Verifier([7; 8]), HashSet::from([file(1)])));
+        assert!(ask([stale, later, stale]).is_err());
     }
 }

@@ -161,7 +161,7 @@ impl WriteBack {
         let wcc = match &outcome {
             Ok(Stabilized::Committed(commit)) => {
                 if let Some(recovery) = &self.recovery {
-                    recovery.saw((&node.handle(), identity), commit.verifier, losses);
+                    recovery.saw_commit((&node.handle(), identity), commit.verifier, losses);
                 }
                 Some(&commit.wcc)
             }
