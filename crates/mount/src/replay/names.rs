@@ -150,6 +150,9 @@ impl Pass<'_> {
                 self.sent(step.sequence);
                 let has_settings = *settings != Settings::default();
                 self.fresh.extend((is_file && has_settings).then_some(index));
+                if self.verifier.is_none() && matches!(what, Making::Directory(_)) {
+                    self.unsure.push((index, at));
+                }
             }
             Err(Failed::Exists) => self.meet(&step, &at, object, what)?,
             Err(Failed::Refused(why)) => {
@@ -181,6 +184,27 @@ impl Pass<'_> {
             let _ = self.ask(|share| share.remove(&step.who, &directory, &at.1))?;
         }
         self.lose(step, object, "it was removed by others", false);
+        Ok(())
+    }
+
+    /// Directories that were made again before the server told that it had lost nothing: somebody else has removed them.
+    /// One in which something is by now stays.
+    pub(super) fn take_back_directories(&mut self) -> Result<(), ReplayError> {
+        while let Some((index, at)) = self.unsure.pop() {
+            let step = self.plan.steps[index].clone();
+            let Action::Make { object, .. } = step.action else { continue };
+            if self.has_restarted || !self.is_had(step.answered_under) {
+                continue;
+            }
+            let Some((parent, handle)) = self.handle(at.0).zip(self.handle(object)) else {
+                continue;
+            };
+            if self.ask(|share| share.lookup(&step.who, &parent, &at.1))?.as_ref() == Ok(&handle)
+                && self.ask(|share| share.rmdir(&step.who, &parent, &at.1))?.is_ok()
+            {
+                self.lose(&step, object, "it was removed by others", false);
+            }
+        }
         Ok(())
     }
 

@@ -76,6 +76,8 @@ pub(crate) struct Pass<'a> {
     pub(super) places: HashMap<Object, Place>,
     /// Files that were made, whose attributes are still to be set: their steps.
     pub(super) fresh: Vec<usize>,
+    /// Directories that were made before the verifier was known: their steps, and where.
+    pub(super) unsure: Vec<(usize, Place)>,
     /// Files that have to be committed.
     pub(super) touched: BTreeMap<Object, Who>,
     /// Data of records before this one is done.
@@ -129,6 +131,7 @@ impl<'a> Pass<'a> {
             unlinked: HashSet::new(),
             places: HashMap::new(),
             fresh: Vec::new(),
+            unsure: Vec::new(),
             touched: BTreeMap::new(),
             settled: HashMap::new(),
             records: Records::default(),
@@ -182,6 +185,7 @@ impl<'a> Pass<'a> {
             done += self.plan.objects[object].writes.len() as u64;
             progress(done.min(all), all);
         }
+        self.take_back_directories()?;
         self.stabilize()?;
         progress(all, all);
         self.count();

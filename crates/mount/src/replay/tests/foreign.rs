@@ -371,3 +371,29 @@ fn a_name_that_a_server_still_has_after_its_restart_is_stable_before_its_record_
     assert!(report.conflicts.is_empty(), "{report}");
     assert_eq!(scene.tree(), ["/b 0 data"]);
 }
+
+#[test]
+fn directories_that_others_have_removed_do_not_stay_if_the_file_in_them_tells_that_nothing_was_lost()
+ {
+    for others_use_it in [false, true] {
+        let mut scene = Scene::new();
+        let attributes = Settings::default();
+        let outer = scene.change(Change::Mkdir { parent: &root(), name: b"d", attributes });
+        let inner = scene.change(Change::Mkdir { parent: &outer, name: b"e", attributes });
+        let file = scene.create(&inner, b"a");
+        scene.write(&file, b"data");
+        let who = Who::default();
+        scene.model.remove(&who, &inner, b"a").unwrap();
+        scene.model.rmdir(&who, &outer, b"e").unwrap();
+        scene.model.rmdir(&who, &root(), b"d").unwrap();
+        if others_use_it {
+            // They write to the file that was made to ask.
+            scene.model.others = Some((Others::Write, b"a"));
+        }
+        let report = scene.replay();
+        assert!(scene.keeper.has(0, b"data"), "{report}");
+        let tree: Vec<_> = scene.model.tree().into_keys().skip(1).collect();
+        let wanted: &[&str] = if others_use_it { &["/d", "/d/e", "/d/e/a"] } else { &[] };
+        assert_eq!(tree, wanted, "{report}");
+    }
+}
