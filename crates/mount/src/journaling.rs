@@ -241,6 +241,11 @@ impl Journaling {
         self.journal.status().last
     }
 
+    /// Somebody waits for room.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waits.now() > 0
+    }
+
     /// Whether what is written is kept by the journal.
     pub(crate) fn is_kept(&self) -> bool {
         !self.has_failed.load(Ordering::Acquire)

@@ -1,15 +1,19 @@
 //! Changes of names and attributes: each has a record in the journal before it is sent, which leaves when the
 //! change is stable on the server. On a share that is not `async` that is when it is answered; else after
-//! SYNC (docs/recovery.md).
+//! SYNC (docs/recovery.md). A server without the recovery program is believed after a while (`aging`).
 
-use std::collections::HashMap;
+mod aging;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use parking_lot::Mutex;
-use steadfast_client::{ClientError, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
+use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
 use steadfast_journal::{Change, Outcome, Sequence, Settled};
 
 use crate::held::Verifier;
@@ -62,17 +66,29 @@ struct Unstable {
     /// Any object of the file system, and who may ask about it.
     node: Arc<Node>,
     identity: Identity,
-    /// With the verifier that the server had when they were sent.
-    records: Vec<(Sequence, Option<Verifier>)>,
+    records: Vec<Answered>,
     since: Instant,
     /// How many objects in a row were gone when they were asked about.
     replaced: u32,
+}
+
+/// A change that was answered.
+#[derive(Debug)]
+struct Answered {
+    record: Sequence,
+    /// The verifier that the server had when it was sent.
+    sent_under: Option<Verifier>,
+    at: Instant,
+    /// The file that it has made.
+    file: Option<FileHandle>,
 }
 
 /// A change with a record, which is about to be sent.
 #[derive(Debug)]
 pub(crate) struct Begun {
     record: Sequence,
+    /// A file is made.
+    makes_file: bool,
     /// Recoveries so far.
     finished: u64,
     verifier: Option<Verifier>,
@@ -88,7 +104,19 @@ impl Keeping {
         write_back: Arc<WriteBack>,
         nodes: Arc<Nodes>,
     ) -> io::Result<Arc<Self>> {
-        let keeping = Arc::new(Self {
+        let keeping = Self::new(journaling, recovery, server, write_back, nodes);
+        Self::run(&keeping)?;
+        Ok(keeping)
+    }
+
+    fn new(
+        journaling: Arc<Journaling>,
+        recovery: Arc<Recovery>,
+        server: Arc<Server>,
+        write_back: Arc<WriteBack>,
+        nodes: Arc<Nodes>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             journaling,
             recovery,
             server,
@@ -98,15 +126,20 @@ impl Keeping {
             settling: Mutex::default(),
             has_told: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
-        });
-        let weak = Arc::downgrade(&keeping);
+        })
+    }
+
+    /// The thread that looks.
+    fn run(keeping: &Arc<Self>) -> io::Result<()> {
+        let weak = Arc::downgrade(keeping);
         let run = move || {
             let mut looked = Instant::now();
             let mut has_told = false;
             loop {
                 thread::sleep(LOOK);
                 let Some(keeping) = weak.upgrade() else { return };
-                let is_urgent = keeping.is_urgent.swap(false, Ordering::Relaxed);
+                let is_urgent =
+                    keeping.is_urgent.swap(false, Ordering::Relaxed) || keeping.is_waited_for();
                 if !is_urgent && looked.elapsed() < TICK {
                     continue;
                 }
@@ -125,7 +158,13 @@ impl Keeping {
             }
         };
         thread::Builder::new().name("nfs-names".to_owned()).spawn(run)?;
-        Ok(keeping)
+        Ok(())
+    }
+
+    /// Whether somebody waits for room that names of a foreign server take. Its names can leave at once; our own is
+    /// not asked to SYNC again and again for that.
+    fn is_waited_for(&self) -> bool {
+        self.recovery.is_foreign() && self.journaling.is_waited_for()
     }
 
     /// Appends the record of a change, which is to be sent after that. `None`: the journal takes no records any
@@ -140,7 +179,9 @@ impl Keeping {
         loop {
             let entered = self.recovery.enter(patience, since)?;
             let mut appended = Err(NotTaken::Failed);
+            let mut makes_file = false;
             describe(&mut |change| {
+                makes_file = matches!(change, Change::Create { .. });
                 appended = self.journaling.append_change(path, identity, change);
                 if appended == Err(NotTaken::Failed) {
                     self.note_bypass(&change);
@@ -151,7 +192,7 @@ impl Keeping {
                     self.recovery.watch(record);
                     let (finished, verifier) = (self.recovery.finished(), self.recovery.verifier());
                     let losses = self.server.link.losses();
-                    return Ok(Some(Begun { record, finished, verifier, losses }));
+                    return Ok(Some(Begun { record, makes_file, finished, verifier, losses }));
                 }
                 Err(NotTaken::Failed) => return Ok(None),
                 Err(NotTaken::Full) => drop(entered),
@@ -188,18 +229,38 @@ impl Keeping {
         (node, identity): (&Arc<Node>, &Identity),
         outcome: Outcome,
     ) -> Result<bool, ClientError> {
+        let file = Some(FileHandle(outcome.handle.clone()));
+        let file = file.filter(|file| begun.makes_file && !file.0.is_empty());
+        let mut verifier = begun.verifier;
+        if let Some(file) = &file
+            && self.recovery.is_foreign()
+        {
+            self.recovery.note_file(file, identity);
+            if verifier.is_none() || self.recovery.is_unsure() {
+                // Whoever knows the file now has not lost it since it was made. What another file tells says nothing
+                // of this one.
+                let learned = self.learn_verifier(file, identity);
+                verifier = verifier.or(learned);
+            }
+        }
         let entered = self.recovery.enter(Patience::default(), Instant::now())?;
         if self.recovery.finished() != begun.finished {
             return Ok(false);
         }
         self.recovery.unwatch(begun.record);
-        self.journaling.note_answer(begun.record, Outcome { verifier: begun.verifier, ..outcome });
-        self.leaves_when_stable(begun, node, identity);
+        self.journaling.note_answer(begun.record, Outcome { verifier, ..outcome });
+        self.leaves_when_stable(begun, (node, identity), verifier, file);
         drop(entered);
         Ok(true)
     }
 
-    fn leaves_when_stable(&self, begun: &Begun, node: &Arc<Node>, identity: &Identity) {
+    fn leaves_when_stable(
+        &self,
+        begun: &Begun,
+        (node, identity): (&Arc<Node>, &Identity),
+        sent_under: Option<Verifier>,
+        file: Option<FileHandle>,
+    ) {
         let mut unstable = self.unstable.lock();
         let of_file_system = unstable.entry(node.attributes().fsid).or_insert_with(|| Unstable {
             node: Arc::clone(node),
@@ -213,7 +274,8 @@ impl Keeping {
             of_file_system.node = Arc::clone(node);
             of_file_system.identity = identity.clone();
         }
-        of_file_system.records.push((begun.record, begun.verifier));
+        let at = Instant::now();
+        of_file_system.records.push(Answered { record: begun.record, sent_under, at, file });
     }
 
     /// The server has refused the change. False as of [`Keeping::answered`].
@@ -232,7 +294,7 @@ impl Keeping {
     /// to be kept like everything else.
     pub(crate) fn abandoned(&self, begun: &Begun, node: &Arc<Node>, identity: &Identity) {
         self.recovery.unwatch(begun.record);
-        self.leaves_when_stable(begun, node, identity);
+        self.leaves_when_stable(begun, (node, identity), begun.verifier, None);
     }
 
     /// What has become of a change that was in flight when the server lost something.
@@ -288,8 +350,17 @@ impl Keeping {
     /// # Errors
     /// When the server cannot make them stable, or the waiting has an end.
     pub(crate) fn sync(&self, waiting: (Patience, Instant)) -> Result<(), ClientError> {
-        if !self.recovery.is_async() || self.journaling.make_stable(self.journaling.last()) {
+        if !self.recovery.keeps_names() || self.journaling.make_stable(self.journaling.last()) {
             return Ok(());
+        }
+        if self.recovery.is_foreign() {
+            // Nothing else keeps them.
+            loop {
+                match self.recovery.commit_newest(&self.server, waiting.0, std::iter::empty()) {
+                    Err(error) if is_lost(&error) => self.wait(waiting.0, waiting.1)?,
+                    committed => return committed.map(drop),
+                }
+            }
         }
         loop {
             match self.settle(true, waiting) {
@@ -341,9 +412,11 @@ impl Keeping {
     /// The first one; the other file systems are asked nevertheless.
     fn settle(&self, is_urgent: bool, waiting: (Patience, Instant)) -> Result<bool, ClientError> {
         let file_systems: Vec<u64> = self.unstable.lock().keys().copied().collect();
+        let committed = self.recovery.take_committed();
         let mut outcome = Ok(true);
         for file_system in file_systems {
-            match (self.settle_one(file_system, is_urgent, waiting), &mut outcome) {
+            let settled = self.settle_one(file_system, (is_urgent, &committed), waiting);
+            match (settled, &mut outcome) {
                 (Err(ClientError::Closed), _) => return Err(ClientError::Closed),
                 (Err(error), Ok(_)) => outcome = Err(error),
                 (Ok(had_all), Ok(all)) => *all &= had_all,
@@ -356,7 +429,7 @@ impl Keeping {
     fn settle_one(
         &self,
         file_system: u64,
-        is_urgent: bool,
+        (is_urgent, committed): (bool, &HashSet<FileHandle>),
         (patience, asked_since): (Patience, Instant),
     ) -> Result<bool, ClientError> {
         // Who comes second finds fewer records, and must not take those that came meanwhile for them.
@@ -368,6 +441,10 @@ impl Keeping {
                 return Err(error);
             }
         };
+        if self.recovery.is_foreign() {
+            let waiting = (patience, asked_since);
+            return self.settle_foreign(file_system, (is_urgent, committed), waiting);
+        }
         let (node, identity, count, since) = {
             let unstable = self.unstable.lock();
             let Some(one) = unstable.get(&file_system) else { return Ok(true) };
@@ -419,8 +496,8 @@ impl Keeping {
         let is_last = unstable.is_empty();
         drop(unstable);
         // What an `async` share acknowledged under another verifier may be lost: the recovery settles that.
-        let is_had = |one: &&(Sequence, Option<Verifier>)| !is_async || one.1 == Some(verifier);
-        let settled: Vec<_> = asked.iter().filter(is_had).map(|(record, _)| *record).collect();
+        let is_had = |one: &&Answered| !is_async || one.sent_under == Some(verifier);
+        let settled: Vec<_> = asked.iter().filter(is_had).map(|one| one.record).collect();
         let had_all = settled.len() == asked.len();
         self.journaling.settle_later(settled);
         if is_last && !status.is_async {

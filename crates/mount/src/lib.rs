@@ -81,8 +81,8 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 /// How often data that is left after unmounting is reported.
 const REPORT: Duration = Duration::from_secs(30);
 
-/// A mount's journal, and what it does when the server has lost something, if the server says so.
-type Journal = (Arc<Journaling>, Option<Arc<Recovery>>);
+/// A mount's journal, and what it does when the server has lost something.
+type Journal = (Arc<Journaling>, Arc<Recovery>);
 
 /// A mounted share, before it is served.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Mounted {
         options: &Options,
     ) -> io::Result<Self> {
         let (journaling, recovery) = match Self::journal(&connected, source, options)? {
-            Some((journaling, recovery)) => (Some(journaling), recovery),
+            Some((journaling, recovery)) => (Some(journaling), Some(recovery)),
             None => (None, None),
         };
         let (volume, stale) =
@@ -152,6 +152,9 @@ impl Mounted {
         {
             tracing::warn!(%error, "the server was not told: it may go on waiting for this client");
         }
+        let (server, root) = (&connected.server, &connected.root);
+        let recovery =
+            recovery.unwrap_or_else(|| Recovery::begin_foreign(server, root, journaling.id()));
         let journaling = Arc::new(journaling);
         journaling.start_care()?;
         Ok(Some((journaling, recovery)))

@@ -1,5 +1,5 @@
-//! What a mount with a journal does when its server has lost what it had acknowledged from memory: names,
-//! attributes and data of an `async` share, in a crash.
+//! What a mount with a journal does when its server has lost what it had acknowledged from memory, in a crash: names,
+//! attributes and data of an `async` share, or of a foreign server's.
 //!
 //! While calls are held (`recovery.rs`) the journal is replayed; objects that had to be made again have new handles
 //! then.
@@ -65,20 +65,23 @@ impl Recoverer {
         let mut unanswered = self.write_back.quiesce();
         let in_flight = self.recovery.watched();
         unanswered.extend(&in_flight);
-        let status = self.recovery.ask_anew(&self.server);
-        let status = status.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
-        if !status.is_waited_for {
+        let is_waited_for = self.recovery.ask_anew(&self.server);
+        let is_waited_for =
+            is_waited_for.map_err(|error| ReplayError::Unreachable(error.to_string()))?;
+        if !is_waited_for {
             // Others may have changed what an earlier attempt has.
             carried.forget_doubts();
         }
         let replayed = self.journaling.recover(&self.server, &unanswered, &in_flight, carried);
-        if replayed.is_err() && !status.is_waited_for {
+        if replayed.is_err() && !is_waited_for {
             // Others are served beside this attempt.
             carried.forget_doubts();
         }
         let replayed = replayed?;
         for (old, new) in &replayed.report.made_again {
-            self.nodes.rename_handle(&FileHandle(old.clone()), FileHandle(new.clone()));
+            let (old, new) = (FileHandle(old.clone()), FileHandle(new.clone()));
+            self.recovery.note_made_again(&old, &new);
+            self.nodes.rename_handle(&old, new);
         }
         self.nodes.doubt_all();
         self.write_back.recovered(&replayed.not_made);

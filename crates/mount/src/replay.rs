@@ -97,7 +97,7 @@ pub(crate) struct Replayed {
     pub(crate) not_made: HashSet<Sequence>,
     /// The handles of what records have made.
     pub(crate) made: HashMap<Sequence, Vec<u8>>,
-    /// The server's write verifier at the end, if it has the recovery program.
+    /// The server's write verifier at the end, if it has told one.
     pub(crate) verifier: Option<[u8; 8]>,
 }
 

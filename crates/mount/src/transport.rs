@@ -21,6 +21,7 @@ use steadfast_client::{
 use crate::counters::{Counters, index_of};
 use crate::document::ConnectionStatus;
 use crate::process;
+pub(crate) use connection::CONNECTING;
 use connection::{Connection, Pending};
 
 /// How often somebody who waits looks whether it is still waited for.
@@ -53,6 +54,11 @@ pub(crate) trait Greeter: fmt::Debug + Send + Sync {
     /// # Errors
     /// When it does not say: the connection is not used then.
     fn greet(&self, connection: RpcConnection) -> Result<(), ClientError>;
+
+    /// How long an answer is waited for, when calls are sent again after `_timeout`.
+    fn patience(&self, _timeout: Duration) -> Duration {
+        CONNECTING
+    }
 }
 
 /// All connections of a mount.

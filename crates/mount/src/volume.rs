@@ -70,7 +70,7 @@ pub(crate) struct Volume {
     locks: Option<Arc<Locks>>,
     /// Whoever has the kernel drop pages at once.
     kernel: OnceLock<Notifier>,
-    /// With a journal, and a server that has the recovery program.
+    /// With a journal.
     keeping: Option<Arc<Keeping>>,
     read_bytes: u32,
     listing_bytes: u32,

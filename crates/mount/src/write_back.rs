@@ -344,8 +344,8 @@ impl WriteBack {
             state.flushers += 1;
             let runs = (state.held.dirty_bytes() / self.write_bytes.max(1)) as u32 + 1;
             self.enqueue(node, &mut state, runs.min(WORKERS_PER_FILE));
-            // On an `async` share the file's name and attributes are as good as its data.
-            let of_names = || self.recovery.as_ref().filter(|recovery| recovery.is_async());
+            // The file's name and attributes are as good as its data where they may be lost.
+            let of_names = || self.recovery.as_ref().filter(|recovery| recovery.keeps_names());
             of_names().map(|_| journaling.last()).or(state.records.last())
         };
         let is_kept = last.is_none_or(|last| journaling.make_stable(last));

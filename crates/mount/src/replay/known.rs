@@ -21,10 +21,19 @@ fn time(noted: NotedTime) -> Time {
     Time { seconds, nanoseconds: noted.nanoseconds }
 }
 
+fn stamp(noted: Noted) -> Stamp {
+    let Noted { size, modified, changed } = noted;
+    Stamp { size, mtime: time(modified), ctime: time(changed) }
+}
+
 /// What the server said last of an object.
 pub(super) fn stamp_of(journal: &Journal, object: &[u8]) -> Option<Stamp> {
-    let Noted { size, modified, changed } = journal.last_stamp(object)?;
-    Some(Stamp { size, mtime: time(modified), ctime: time(changed) })
+    journal.last_stamp(object).map(stamp)
+}
+
+/// What the server said of its object when it answered this change.
+pub(super) fn answer_of(one: &Pending) -> Option<Stamp> {
+    one.outcome.as_ref().and_then(|outcome| outcome.after).map(stamp)
 }
 
 /// Notes what the server has answered: with the next sync, and as long as the ring has room. Without it

@@ -132,13 +132,26 @@ impl Pass<'_> {
             return Ok(());
         };
         match self.ask(|share| share.make(&step.who, &directory, &at.1, what))? {
-            Ok((handle, stamp)) => {
+            Ok((handle, mut stamp)) => {
+                let is_file = matches!(what, Making::File { .. });
+                if is_file {
+                    if stamp.is_none() {
+                        let now = self.ask(|share| share.getattr(&step.who, &handle))?;
+                        stamp = now.ok().as_ref().map(Stamp::of);
+                    }
+                    // Before the journal notes it: that forgets the verifier of the first answer, and a replay
+                    // after one that is cut off here could not tell any more that nothing was lost.
+                    self.look_at_new_file(&step.who, &handle)?;
+                    if self.is_had(step.answered_under) {
+                        return self.take_back(&step, &at, object, (&handle, stamp));
+                    }
+                }
                 self.was_made(&step, object, handle, stamp);
                 self.sent(step.sequence);
                 let has_settings = *settings != Settings::default();
-                if matches!(what, Making::File { .. }) {
-                    self.look_at_new_file(&step, object)?;
-                    self.fresh.extend(has_settings.then_some(index));
+                self.fresh.extend((is_file && has_settings).then_some(index));
+                if self.verifier.is_none() && matches!(what, Making::Directory(_)) {
+                    self.unsure.push((index, at));
                 }
             }
             Err(Failed::Exists) => self.meet(&step, &at, object, what)?,
@@ -146,6 +159,51 @@ impl Pass<'_> {
                 self.lose(&step, object, &format!("it cannot be made: {why}"), true);
             }
             Err(_) => self.lose(&step, object, "its directory is not there any more", false),
+        }
+        Ok(())
+    }
+
+    /// The first file that was made again has told that the server has lost nothing: somebody else has removed it.
+    /// If others have used the one that was made meanwhile, or have its name, that is theirs.
+    fn take_back(
+        &mut self,
+        step: &Step,
+        at: &Place,
+        object: Object,
+        (handle, made): (&[u8], Option<Stamp>),
+    ) -> Result<(), ReplayError> {
+        let now = self.ask(|share| share.getattr(&step.who, handle))?.ok();
+        let is_untouched = made
+            .zip(now.as_ref().map(Stamp::of))
+            .is_some_and(|(made, now)| (made.size, made.ctime) == (now.size, now.ctime));
+        if let Some(directory) = self.handle(at.0).filter(|_| is_untouched)
+            && self.ask(|share| share.lookup(&step.who, &directory, &at.1))?.as_deref()
+                == Ok(handle)
+        {
+            // If it stays, it is an empty file too many, which the report names.
+            let _ = self.ask(|share| share.remove(&step.who, &directory, &at.1))?;
+        }
+        self.lose(step, object, "it was removed by others", false);
+        Ok(())
+    }
+
+    /// Directories that were made again before the server told that it had lost nothing: somebody else has removed them.
+    /// One in which something is by now stays.
+    pub(super) fn take_back_directories(&mut self) -> Result<(), ReplayError> {
+        while let Some((index, at)) = self.unsure.pop() {
+            let step = self.plan.steps[index].clone();
+            let Action::Make { object, .. } = step.action else { continue };
+            if self.has_restarted || !self.is_had(step.answered_under) {
+                continue;
+            }
+            let Some((parent, handle)) = self.handle(at.0).zip(self.handle(object)) else {
+                continue;
+            };
+            if self.ask(|share| share.lookup(&step.who, &parent, &at.1))?.as_ref() == Ok(&handle)
+                && self.ask(|share| share.rmdir(&step.who, &parent, &at.1))?.is_ok()
+            {
+                self.lose(&step, object, "it was removed by others", false);
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use steadfast_client::Attributes;
+use steadfast_client::{Attributes, FileType};
 use steadfast_journal::{Attributes as Settings, Journal, Sequence};
 
 use super::data::Records;
@@ -76,6 +76,8 @@ pub(crate) struct Pass<'a> {
     pub(super) places: HashMap<Object, Place>,
     /// Files that were made, whose attributes are still to be set: their steps.
     pub(super) fresh: Vec<usize>,
+    /// Directories that were made before the verifier was known: their steps, and where.
+    pub(super) unsure: Vec<(usize, Place)>,
     /// Files that have to be committed.
     pub(super) touched: BTreeMap<Object, Who>,
     /// Data of records before this one is done.
@@ -129,6 +131,7 @@ impl<'a> Pass<'a> {
             unlinked: HashSet::new(),
             places: HashMap::new(),
             fresh: Vec::new(),
+            unsure: Vec::new(),
             touched: BTreeMap::new(),
             settled: HashMap::new(),
             records: Records::default(),
@@ -182,6 +185,7 @@ impl<'a> Pass<'a> {
             done += self.plan.objects[object].writes.len() as u64;
             progress(done.min(all), all);
         }
+        self.take_back_directories()?;
         self.stabilize()?;
         progress(all, all);
         self.count();
@@ -203,14 +207,14 @@ impl<'a> Pass<'a> {
             Some((step.sequence, self.plan.objects[*object].handle.clone()?))
         });
         let made = made.collect();
-        let verifier = self.verifier.filter(|_| self.has_program);
+        let verifier = self.verifier;
         let report = Report { made_again: self.plan.renamed_handles(), ..self.report };
         Replayed { report, not_made, made, verifier }
     }
 
     /// Whether the server has not lost what it acknowledged under this verifier.
     pub(super) fn is_had(&self, answered_under: Option<[u8; 8]>) -> bool {
-        self.has_program && answered_under.is_some() && answered_under == self.verifier
+        answered_under.is_some() && answered_under == self.verifier
     }
 
     /// Notes where an object is by a change that the server has.
@@ -230,11 +234,33 @@ impl<'a> Pass<'a> {
         // Also if the share is not `async` (any more): what is there may have been acknowledged before.
         if self.has_program {
             self.sync_all()?;
+        } else {
+            self.touch_named()?;
         }
         for (object, who) in self.touched.clone() {
             self.commit(object, &who)?;
         }
         self.look_at_verifier()
+    }
+
+    /// Without the program, COMMIT of a file is all there is to make its names stable. All records leave at the end, so
+    /// that also goes for names that the server had already: it may have acknowledged them just before.
+    fn touch_named(&mut self) -> Result<(), ReplayError> {
+        let of_step = |step: &Step| {
+            let who = step.who.clone();
+            step.objects().into_iter().flatten().map(move |object| (object, who.clone()))
+        };
+        let named: BTreeMap<Object, Who> = self.plan.steps.iter().flat_map(of_step).collect();
+        for (object, who) in named {
+            if self.touched.contains_key(&object) {
+                continue;
+            }
+            let now = self.attributes(&who, Some(object))?;
+            if now.is_some_and(|now| now.file_type == FileType::Regular) {
+                self.touched.insert(object, who);
+            }
+        }
+        Ok(())
     }
 
     /// One SYNC for each file system of the share that something was changed on.
@@ -340,15 +366,10 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The first file that is there tells the verifier.
-    pub(super) fn look_at_new_file(
-        &mut self,
-        step: &Step,
-        object: Object,
-    ) -> Result<(), ReplayError> {
-        let handle = self.plan.objects[object].handle.clone();
-        if let (None, Some(handle), false) = (self.verifier, handle, self.has_program) {
-            match self.ask(|share| share.commit(&step.who, &handle))? {
+    /// The first file that is made tells the verifier.
+    pub(super) fn look_at_new_file(&mut self, who: &Who, file: &[u8]) -> Result<(), ReplayError> {
+        if self.verifier.is_none() && !self.has_program {
+            match self.ask(|share| share.commit(who, file))? {
                 Ok(verifier) => self.saw(verifier),
                 // It was made just now.
                 Err(Failed::Gone) => self.has_restarted = true,

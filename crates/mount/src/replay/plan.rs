@@ -76,6 +76,8 @@ pub(crate) struct Step {
     pub(crate) is_doubtful: bool,
     /// The server's verifier when it acknowledged the change: while it has that one, it has not lost it.
     pub(crate) answered_under: Option<[u8; 8]>,
+    /// What the server said of the object then, or since it was replayed.
+    pub(crate) answer: Option<Stamp>,
     pub(crate) action: Action,
 }
 
@@ -163,6 +165,7 @@ impl Plan {
             state.stamp = Stamp::newer(state.stamp, known::stamp_of(journal, handle));
         }
         plan.thin_settings();
+        plan.thin_times();
         for (index, step) in plan.steps.iter().enumerate() {
             for object in step.objects().into_iter().flatten() {
                 plan.steps_of.entry(object).or_default().push(index);
@@ -240,23 +243,24 @@ impl Plan {
         bound.into_iter().any(|(sequence, which)| *sequence > after && *which == object)
     }
 
+    fn enter_write(&mut self, one: &Pending) {
+        let Some(file) = one.objects[0].as_deref() else { return };
+        let object = self.object(file);
+        let state = &mut self.objects[object];
+        if state.path.is_empty() {
+            state.path = Arc::clone(&one.path);
+        }
+        let (sequence, is_doubtful) = (one.sequence, one.may_be_superseded);
+        let pieces = one.ranges.iter();
+        let pieces = pieces.map(|range| Piece { sequence, range: range.clone(), is_doubtful });
+        state.writes.extend(pieces);
+        self.sequences.push(sequence);
+    }
+
     fn enter(&mut self, journal: &Journal, one: &Pending) -> Result<(), ReadError> {
         let sequence = one.sequence;
         if one.kind == Kind::Write {
-            let Some(file) = one.objects[0].as_deref() else { return Ok(()) };
-            let object = self.object(file);
-            let state = &mut self.objects[object];
-            if state.path.is_empty() {
-                state.path = Arc::clone(&one.path);
-            }
-            let is_doubtful = one.may_be_superseded;
-            let pieces = one.ranges.iter().map(|range| Piece {
-                sequence,
-                range: range.clone(),
-                is_doubtful,
-            });
-            state.writes.extend(pieces);
-            self.sequences.push(sequence);
+            self.enter_write(one);
             return Ok(());
         }
         let Some(stored) = journal.read(sequence)? else { return Ok(()) };
@@ -335,7 +339,17 @@ impl Plan {
         let path = Arc::clone(&one.path);
         let (time_ns, is_doubtful) = (one.time_ns, one.may_be_superseded);
         let answered_under = verifier_of(one);
-        self.steps.push(Step { sequence, time_ns, who, path, is_doubtful, answered_under, action });
+        let answer = known::answer_of(one);
+        self.steps.push(Step {
+            sequence,
+            time_ns,
+            who,
+            path,
+            is_doubtful,
+            answered_under,
+            answer,
+            action,
+        });
         self.sequences.push(sequence);
         Ok(())
     }
@@ -362,6 +376,29 @@ impl Plan {
         state.path = Arc::clone(&one.path);
         self.bind(&at, one.sequence, object);
         Action::Make { at, object, what, settings }
+    }
+
+    /// Leaves out times of the last change that a later write of ours replaces, whether its record has left or not. The
+    /// time of the last access stays as it was set.
+    fn thin_times(&mut self) {
+        for step in &mut self.steps {
+            let Action::SetAttr { object, settings } = &mut step.action else { continue };
+            let state = &self.objects[*object];
+            let data = state.writes.iter().map(|piece| piece.sequence);
+            let data = data.chain(state.truncations.iter().map(|one| one.sequence));
+            let (mut has_earlier, mut has_later) = (false, false);
+            for sequence in data {
+                has_earlier |= sequence < step.sequence;
+                has_later |= sequence > step.sequence;
+            }
+            // What is earlier may be the newest change, since a replay has brought it that was cut off.
+            let is_newer = |(last, answer): (Stamp, Stamp)| {
+                !has_earlier && last.ctime > answer.ctime && last.mtime != answer.mtime
+            };
+            if has_later || state.stamp.zip(step.answer).is_some_and(is_newer) {
+                settings.modified = None;
+            }
+        }
     }
 
     /// Leaves out attributes that a later record sets to something else.

@@ -62,8 +62,10 @@ impl Subject {
     /// Whether the server has the recovery program, and whether the share is `async`.
     fn server(&self) -> (Option<bool>, Option<bool>) {
         match (&self.journaling, &self.recovery) {
-            (Some(_), Some(recovery)) => (Some(true), Some(recovery.is_async())),
-            (Some(_), None) => (Some(false), None),
+            (Some(_), Some(recovery)) if !recovery.is_foreign() => {
+                (Some(true), Some(recovery.is_async()))
+            }
+            (Some(_), _) => (Some(false), None),
             (None, _) => match self.asked.get() {
                 Some(known) => (Some(known.is_some()), *known),
                 None => (None, None),

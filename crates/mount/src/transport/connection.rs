@@ -16,7 +16,7 @@ use crate::counters::Counters;
 use crate::document::{ConnectionStatus, unix_ms};
 
 /// How long one attempt to connect takes at most.
-const CONNECTING: Duration = Duration::from_secs(5);
+pub(crate) const CONNECTING: Duration = Duration::from_secs(5);
 /// How long is waited between attempts: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// How often a receiver looks whether calls have waited too long.
@@ -356,7 +356,7 @@ impl State {
 /// Asks the server whether it is the one that calls in flight were meant for.
 fn greet(stream: TcpStream, link: &Link) -> io::Result<TcpStream> {
     let Some(greeter) = link.greeter.get() else { return Ok(stream) };
-    let connection = RpcConnection::over(stream.try_clone()?, CONNECTING);
+    let connection = RpcConnection::over(stream.try_clone()?, greeter.patience(link.timeout));
     connection.and_then(|connection| greeter.greet(connection)).map_err(io::Error::other)?;
     Ok(stream)
 }

@@ -34,6 +34,9 @@ impl WriteBack {
     /// removed.
     pub(crate) fn forget_removed(&self, node: &Arc<Node>) {
         node.data.note_removed();
+        if let Some(recovery) = &self.recovery {
+            recovery.note_removed(&node.handle());
+        }
         let mut state = node.data.state.lock();
         if state.held.flights() > 0 || state.is_committing || state.held.is_empty() {
             // What is in flight is answered soon: the server does not know the file then.

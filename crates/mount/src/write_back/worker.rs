@@ -105,10 +105,13 @@ impl WriteBack {
     }
 
     fn send(&self, node: &Arc<Node>, identity: &Identity, run: &Run, stable: StableHow) {
-        let begun = node.begin_change();
+        let (begun, losses) = (node.begin_change(), self.server.link.losses());
         let outcome = self.server.call_once(identity, Patience::default(), |nfs| {
             nfs.write(&node.handle(), run.offset, run.bytes(), stable)
         });
+        if let (Ok(written), Some(recovery)) = (&outcome, &self.recovery) {
+            recovery.saw((&node.handle(), identity), written.verifier, losses);
+        }
         let wcc = outcome.as_ref().ok().map(|written| &written.wcc);
         node.end_change(begun, wcc, &self.times);
         if let (Ok(written), Some(journaling)) = (&outcome, self.kept_by()) {
@@ -153,10 +156,15 @@ impl WriteBack {
     }
 
     fn commit(&self, node: &Arc<Node>, identity: &Identity, mark: u64) {
-        let begun = node.begin_change();
+        let (begun, losses) = (node.begin_change(), self.server.link.losses());
         let outcome = self.stabilize(node, identity);
         let wcc = match &outcome {
-            Ok(Stabilized::Committed(commit)) => Some(&commit.wcc),
+            Ok(Stabilized::Committed(commit)) => {
+                if let Some(recovery) = &self.recovery {
+                    recovery.saw_commit((&node.handle(), identity), commit.verifier, losses);
+                }
+                Some(&commit.wcc)
+            }
             _ => None,
         };
         node.end_change(begun, wcc, &self.times);
@@ -182,6 +190,8 @@ impl WriteBack {
             Ok(verifier) => {
                 if state.held.committed(mark, verifier) {
                     tracing::info!(file = node.number, "the server was restarted: writing again");
+                } else if let Some(recovery) = &self.recovery {
+                    recovery.note_committed(&node.handle());
                 }
                 self.leave(&mut state);
             }

@@ -67,6 +67,10 @@ pub(super) struct Client {
     /// Writes that have left, by record.
     writes: BTreeMap<Sequence, (u64, u64, Vec<u8>)>,
     live: Vec<(u64, u64, Vec<u8>)>,
+    /// Files by the record that has made them.
+    made: BTreeMap<Sequence, u64>,
+    /// Names up to this record are stable on a server without the recovery program.
+    stable_names: Sequence,
     /// Objects of which no answer has told.
     unanswered: Vec<u64>,
     /// What was done, for messages.
@@ -97,6 +101,8 @@ impl Client {
             journal,
             writes: BTreeMap::new(),
             live: Vec::new(),
+            made: BTreeMap::new(),
+            stable_names: Sequence(0),
             unanswered: Vec::new(),
             log: Vec::new(),
             has_file: false,
@@ -125,6 +131,9 @@ impl Client {
             is_all_answered &= reach == Reach::Answered;
             if is_all_answered && this.choose(5) == 0 {
                 this.commit(model, is_async);
+            }
+            if is_all_answered && !model.has_program && this.choose(4) == 0 {
+                this.age(is_async);
             }
         }
         let pending = this.journal.pending();
@@ -285,6 +294,9 @@ impl Client {
             if reach != Reach::Answered {
                 self.unanswered.push(number);
             }
+            if matches!(op, Op::Create(..)) {
+                self.made.insert(sequence, number);
+            }
         }
         if reach == Reach::Journal {
             return;
@@ -295,7 +307,7 @@ impl Client {
             let verifier = Some(model.verifier());
             let outcome = Outcome { handle, verifier, after: noted(after), ..Outcome::default() };
             self.journal.note_outcome(sequence, outcome).unwrap();
-            let leaves = !is_async && !matches!(op, Op::Write(..));
+            let leaves = !is_async && model.has_program && !matches!(op, Op::Write(..));
             if leaves && self.choose(2) == 0 {
                 // In order: a name must not be made again whose removal has left.
                 let pending = self.journal.pending();
@@ -305,13 +317,36 @@ impl Client {
         }
     }
 
-    /// COMMIT of a file; on an `async` share it makes all that came before it stable.
+    /// Without the recovery program names leave when they are old, the oldest first.
+    fn age(&mut self, is_async: bool) {
+        let pending = self.journal.pending();
+        let names = pending.iter().filter(|one| one.kind != Kind::Write);
+        let names = names.map(|one| one.sequence);
+        // All data is committed by then.
+        let data = pending.iter().find(|one| one.kind == Kind::Write).map(|one| one.sequence);
+        let is_old = |name: &Sequence| {
+            data.is_none_or(|data| *name < data) && (!is_async || *name <= self.stable_names)
+        };
+        let old: Vec<_> = names.take_while(is_old).collect();
+        let count = self.choose(1 + old.len() as u64) as usize;
+        // Data of what this client has removed leaves before the record of that.
+        let is_removed = |sequence: &Sequence| {
+            let of = self.writes.get(sequence).map(|(file, ..)| *file);
+            of.is_some_and(|of| !self.ideal.inodes.contains_key(&of))
+        };
+        let removed = pending.iter().map(|one| one.sequence).filter(is_removed);
+        self.journal.stable(removed.chain(old.into_iter().take(count)));
+    }
+
+    /// COMMIT of a file; on an `async` share it makes all that came before it stable. Of a server without the recovery
+    /// program that is not believed, but for the file's own name.
     fn commit(&mut self, model: &mut Model, is_async: bool) {
         let files: Vec<u64> = self.writes.values().map(|(file, ..)| *file).collect();
         let Some(file) = files.get(self.choose(files.len() as u64) as usize).copied() else {
             return;
         };
         let (who, handle) = (Who::default(), handle(file));
+        let writes_names = !model.is_clean(file);
         let is_stable = if is_async && model.has_program {
             model.sync(&who, &handle).is_ok()
         } else {
@@ -320,10 +355,17 @@ impl Client {
         if !is_stable {
             return;
         }
+        if !model.has_program && writes_names {
+            self.stable_names = self.journal.status().last;
+        }
         let is_of = |sequence: &Sequence| {
             let of = self.writes.get(sequence).map(|(file, ..)| *file);
             // With a removal the data of what was removed leaves, too.
             let is_removed = of.is_some_and(|of| !self.ideal.inodes.contains_key(&of));
+            if !model.has_program {
+                let is_made = self.made.get(sequence) == Some(&file);
+                return of == Some(file) || is_made || is_removed;
+            }
             of == Some(file) || is_async && (of.is_none() || is_removed)
         };
         let pending = self.journal.pending();

@@ -21,6 +21,7 @@ pub(super) struct Inode {
     /// Of a file, what is stable of its data.
     stable: Vec<u8>,
     mode: u32,
+    atime: u32,
     mtime: u32,
     ctime: u32,
     nlink: u32,
@@ -29,6 +30,8 @@ pub(super) struct Inode {
 
 type Inodes = BTreeMap<u64, Inode>;
 pub(super) const ROOT: u64 = 1;
+/// When the clock begins: times that a client sets are before that.
+const BEGINNING: u32 = 100;
 
 /// What happens at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,14 @@ pub(super) enum Fault {
     SeenRestart(u64),
 }
 
+/// What others do with a file that a replay has made, at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    Write,
+    /// They move it away, and make one of their own.
+    TakeName,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) inodes: Inodes,
@@ -51,13 +62,19 @@ pub(super) struct Model {
     is_async: bool,
     next: u64,
     pub(super) clock: u32,
-    epoch: u64,
+    pub(super) epoch: u64,
     pub(super) calls: u64,
     pub(super) faults: BTreeMap<u64, Fault>,
     /// It has the recovery program.
     pub(super) has_program: bool,
     /// History is not kept, for tests of speed.
     pub(super) is_plain: bool,
+    /// Files that were committed.
+    pub(super) committed: Vec<u64>,
+    /// Files with nothing that COMMIT would have to write, and their ctimes.
+    clean: BTreeMap<u64, u32>,
+    /// What others do once the next COMMIT is done, with this name in the root.
+    pub(super) others: Option<(Others, &'static [u8])>,
 }
 
 pub(super) fn handle(number: u64) -> Vec<u8> {
@@ -82,12 +99,15 @@ impl Model {
             history: Vec::new(),
             is_async,
             next: ROOT + 1,
-            clock: 100,
+            clock: BEGINNING,
             epoch: 1,
             calls: 0,
             faults: BTreeMap::new(),
             has_program: true,
             is_plain: false,
+            committed: Vec::new(),
+            clean: BTreeMap::new(),
+            others: None,
         };
         let root = model.inode(Content::Directory(BTreeMap::new()), 0o755);
         model.inodes.insert(ROOT, root);
@@ -96,8 +116,17 @@ impl Model {
     }
 
     fn inode(&self, content: Content, mode: u32) -> Inode {
-        let (mtime, ctime) = (self.clock, self.clock);
-        Inode { content, stable: Vec::new(), mode, mtime, ctime, nlink: 1, verifier: None }
+        let now = self.clock;
+        Inode {
+            content,
+            stable: Vec::new(),
+            mode,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            nlink: 1,
+            verifier: None,
+        }
     }
 
     /// The server loses what is not stable, as the seed says.
@@ -115,6 +144,20 @@ impl Model {
             }
         }
         self.history = vec![self.inodes.clone()];
+        self.all_is_clean();
+    }
+
+    /// What is there comes from the disk.
+    fn all_is_clean(&mut self) {
+        self.clean = self.inodes.iter().map(|(number, inode)| (*number, inode.ctime)).collect();
+    }
+
+    /// Whether COMMIT of this file would write anything, and with it all changes of names.
+    pub(super) fn is_clean(&self, file: u64) -> bool {
+        self.inodes.get(&file).is_some_and(|inode| {
+            let is_stable = matches!(&inode.content, Content::File(data) if *data == inode.stable);
+            is_stable && self.clean.get(&file) == Some(&inode.ctime)
+        })
     }
 
     /// Only what is stable is left.
@@ -130,6 +173,7 @@ impl Model {
             }
         }
         self.epoch += 1;
+        self.all_is_clean();
     }
 
     pub(super) fn verifier(&self) -> [u8; 8] {
@@ -228,7 +272,10 @@ impl Model {
                     "directory".to_owned()
                 }
                 Content::File(data) => {
-                    format!("{:o} {}", inode.mode, String::from_utf8_lossy(data))
+                    // Times of the server's clock are never the same.
+                    let is_set = inode.mtime < BEGINNING;
+                    let when = if is_set { format!(" of {}", inode.mtime) } else { String::new() };
+                    format!("{:o} {}{when}", inode.mode, String::from_utf8_lossy(data))
                 }
                 other => format!("{other:?}"),
             };
@@ -257,7 +304,7 @@ fn attributes(number: u64, inode: &Inode) -> Attributes {
         rdev: (0, 0),
         fsid: 1,
         fileid: number,
-        atime: time(inode.mtime),
+        atime: time(inode.atime),
         mtime: time(inode.mtime),
         ctime: time(inode.ctime),
     }
@@ -330,19 +377,37 @@ impl Share for Model {
     }
 
     fn commit(&mut self, _: &Who, file: &[u8]) -> Answer<[u8; 8]> {
-        self.call(|this| {
+        let committed = self.call(|this| {
             let says_nothing = this.is_async && this.has_program;
             let verifier = this.verifier();
-            let (data, stable) = this.file(file)?;
+            this.file(file)?;
             if says_nothing {
                 return Ok(verifier);
             }
+            this.committed.push(number(file));
+            if this.is_clean(number(file)) {
+                return Ok(verifier);
+            }
+            let (data, stable) = this.file(file)?;
             stable.clone_from(data);
-            // As fsync(2) on a journaling file system: all changes of names before it are stable, too.
+            let ctime = this.at(file)?.ctime;
+            this.clean.insert(number(file), ctime);
+            // As fsync(2) on a journaling file system that has something to write of the file: all changes of names
+            // before it are stable, too.
             this.history.clear();
             this.history.push(this.inodes.clone());
             Ok(verifier)
-        })
+        });
+        match self.others.take_if(|_| committed.is_ok()) {
+            Some((Others::Write, _)) => drop(self.others_write(number(file), 0, b"theirs")),
+            Some((Others::TakeName, name)) => {
+                let root = handle(ROOT);
+                let _ = self.rename(&Who::default(), (&root, name), (&root, b"moved"));
+                self.others_make(name);
+            }
+            None => {}
+        }
+        committed
     }
 
     fn setattr(&mut self, _: &Who, object: &[u8], to: &Settings) -> Answer<Option<Stamp>> {
@@ -356,6 +421,11 @@ impl Share for Model {
             let clock = this.clock;
             let inode = this.at(object)?;
             inode.mode = to.mode.unwrap_or(inode.mode);
+            match to.accessed {
+                Some(SetTime::To { seconds, .. }) => inode.atime = seconds as u32,
+                Some(SetTime::OfServer) => inode.atime = clock,
+                None => {}
+            }
             match to.modified {
                 Some(SetTime::To { seconds, .. }) => inode.mtime = seconds as u32,
                 Some(SetTime::OfServer) => inode.mtime = clock,

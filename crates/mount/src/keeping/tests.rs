@@ -1,0 +1,277 @@
+//! Unit ring: when records of names leave the journal, on a server that is a fake.
+
+use std::sync::mpsc::sync_channel;
+
+use steadfast_client::{Attributes, FileType, Time};
+use steadfast_journal::{Attributes as Settings, JournalId};
+use tempfile::TempDir;
+
+use super::*;
+use crate::connect::{Connected, Specification};
+use crate::options::{CacheTimes, Options};
+use crate::recovery::fake::{COMMIT, Fake, until};
+
+/// The file system at the fake.
+const FILE_SYSTEM: u64 = 1;
+const USER: Identity = Identity::None;
+
+fn handle(name: &str) -> FileHandle {
+    FileHandle(name.as_bytes().to_vec())
+}
+
+fn attributes(file_type: FileType) -> Attributes {
+    let time = Time { seconds: 1, nanoseconds: 0 };
+    Attributes {
+        file_type,
+        mode: 0o755,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        used: 0,
+        rdev: (0, 0),
+        fsid: FILE_SYSTEM,
+        fileid: 2,
+        atime: time,
+        mtime: time,
+        ctime: time,
+    }
+}
+
+struct Scene {
+    fake: Fake,
+    keeping: Arc<Keeping>,
+    _directory: TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with(Recovery::begin_foreign)
+    }
+
+    fn with(recovery: fn(&Server, &FileHandle, JournalId) -> Arc<Recovery>) -> Self {
+        let fake = Fake::start([1; 8]);
+        let server = Arc::clone(&fake.server);
+        let directory = tempfile::tempdir().unwrap();
+        let connected = Connected {
+            server: Arc::clone(&server),
+            root: handle("root"),
+            attributes: attributes(FileType::Directory),
+            statistics: None,
+            read_bytes: 4096,
+            write_bytes: 4096,
+            listing_bytes: 4096,
+            file_bytes_max: 1 << 40,
+            name_bytes_max: 255,
+        };
+        let options = Options {
+            journal: Some(directory.path().join("journal")),
+            journal_bytes: 1 << 20,
+            ..Options::default()
+        };
+        let what = Specification { server: "server".to_owned(), path: "/share".to_owned() };
+        let (journaling, _) = Journaling::open(what, &connected, &options).unwrap().unwrap();
+        let recovery = recovery(&server, &connected.root, journaling.id());
+        let journaling = Arc::new(journaling);
+        let times = CacheTimes::default();
+        let (stale, _) = sync_channel(8);
+        let nodes = Arc::new(Nodes::new(connected.root, &connected.attributes, times, stale));
+        let write_back = WriteBack::start(
+            Arc::clone(&server),
+            Arc::clone(&nodes),
+            times,
+            4096,
+            1 << 40,
+            Some(Arc::clone(&journaling)),
+            Some(Arc::clone(&recovery)),
+        );
+        let keeping = Keeping::new(journaling, recovery, server, write_back.unwrap(), nodes);
+        Self { fake, keeping, _directory: directory }
+    }
+
+    /// A file is made, and its record is this old.
+    fn make(&self, name: &str, age: Duration) {
+        self.make_while(name, age, || {});
+    }
+
+    fn make_while(&self, name: &str, age: Duration, other: impl FnOnce()) {
+        let parent = handle("root");
+        let describe: Describe<'_> = &|append| {
+            append(Change::Create {
+                parent: parent.as_bytes(),
+                name: name.as_bytes(),
+                verifier: [1; 8],
+                attributes: Settings::default(),
+            });
+        };
+        let waiting = (Patience::default(), Instant::now());
+        let begun = self.keeping.begin(b"/path", &USER, describe, waiting).unwrap().unwrap();
+        other();
+        let root = self.keeping.nodes.by_number(ROOT).unwrap();
+        let outcome = Outcome { handle: handle(name).0, ..Outcome::default() };
+        assert!(self.keeping.answered(&begun, (&root, &USER), outcome).unwrap());
+        let mut unstable = self.keeping.unstable.lock();
+        let record = unstable.get_mut(&FILE_SYSTEM).unwrap().records.last_mut().unwrap();
+        record.at = record.at.checked_sub(age).unwrap();
+    }
+
+    fn settle(&self, is_urgent: bool) -> Result<bool, ClientError> {
+        self.keeping.settle(is_urgent, (Patience::default(), Instant::now()))
+    }
+
+    /// How many records are left.
+    fn left(&self) -> usize {
+        self.keeping.unstable.lock().values().map(|one| one.records.len()).sum()
+    }
+
+    fn committed(&self) -> Vec<FileHandle> {
+        let calls = self.fake.take_calls().into_iter();
+        calls.filter(|(procedure, _)| *procedure == COMMIT).map(|(_, file)| file).collect()
+    }
+}
+
+const OLD: Duration = Duration::from_secs(50);
+
+#[test]
+fn old_records_leave_once_the_server_answers() {
+    let scene = Scene::new();
+    scene.make("a", OLD);
+    scene.make("b", Duration::ZERO);
+    assert!(scene.settle(false).unwrap());
+    assert_eq!(scene.left(), 1);
+}
+
+#[test]
+fn nothing_ages_while_nobody_knows_whether_the_server_is_another_one() {
+    let scene = Scene::new();
+    scene.make("a", OLD);
+    // The file can be asked about no more.
+    scene.fake.says(&handle("a"), NfsStat3::Acces);
+    scene.fake.restart([1; 8]);
+    until("it is connected again", || scene.fake.times_made() == 2);
+    assert!(scene.settle(false).unwrap());
+    assert_eq!(scene.left(), 1);
+    // A file tells that it is the same.
+    scene.make("b", Duration::ZERO);
+    assert!(scene.settle(false).unwrap());
+    assert_eq!(scene.left(), 1);
+}
+
+#[test]
+fn records_that_have_to_leave_leave_after_commit_of_what_was_changed_last() {
+    let scene = Scene::new();
+    for name in ["a", "b", "c"] {
+        scene.make(name, Duration::ZERO);
+    }
+    let losses = scene.fake.server.link.losses();
+    scene.keeping.recovery.saw((&handle("b"), &USER), [1; 8], losses);
+    scene.committed();
+    assert!(scene.settle(true).unwrap());
+    assert_eq!((scene.left(), scene.committed()), (0, vec![handle("b")]));
+}
+
+/// Others have removed all files that are asked about.
+#[test]
+fn the_file_of_another_record_is_committed_if_those_that_are_asked_about_are_gone() {
+    let scene = Scene::new();
+    let names: Vec<_> = (0..30).map(|number| format!("{number}")).collect();
+    for name in &names {
+        scene.make(name, Duration::ZERO);
+    }
+    for number in (0..30).filter(|number| *number != 15) {
+        scene.fake.says(&handle(&names[number]), NfsStat3::Stale);
+    }
+    assert!(
+        scene
+            .keeping
+            .recovery
+            .commit_newest(&scene.fake.server, Patience::default(), std::iter::empty())
+            .is_ok_and(|is_there| !is_there)
+    );
+    scene.committed();
+    assert!(scene.settle(true).unwrap());
+    assert_eq!((scene.left(), scene.committed().last()), (0, Some(&handle("15"))));
+}
+
+/// The server has lost something while it was asked: the records are those of a journal that was replayed.
+#[test]
+fn records_stay_if_the_server_dies_while_it_is_asked() {
+    let scene = Scene::new();
+    scene.make("a", OLD);
+    let recovery = Arc::clone(&scene.keeping.recovery);
+    let recover = thread::spawn(move || {
+        assert!(recovery.await_loss());
+        assert!(recovery.finish(None, |_| Fate::NotMade));
+    });
+    scene.fake.commit_takes(Duration::from_millis(300));
+    scene.fake.restart([2; 8]);
+    assert!(!scene.settle(false).unwrap());
+    recover.join().unwrap();
+    assert_eq!(scene.left(), 1);
+}
+
+/// What another file has told, perhaps after a crash, says nothing of this one.
+#[test]
+fn a_record_has_the_verifier_that_its_own_file_has_told() {
+    for (status, known) in [(NfsStat3::Acces, None), (NfsStat3::Ok, Some([1; 8]))] {
+        let scene = Scene::new();
+        scene.fake.says(&handle("a"), status);
+        scene.make_while("a", Duration::ZERO, || {
+            scene.keeping.recovery.saw((&handle("other"), &USER), [1; 8], 0);
+        });
+        assert_eq!(scene.keeping.recovery.verifier(), Some([1; 8]));
+        assert_eq!(scene.keeping.unstable.lock()[&FILE_SYSTEM].records[0].sent_under, known);
+    }
+}
+
+#[test]
+fn records_leave_at_once_for_whoever_waits_for_room() {
+    let scene = Scene::new();
+    scene.make("a", Duration::ZERO);
+    assert!(!scene.keeping.journaling.is_pressed());
+    Keeping::run(&scene.keeping).unwrap();
+    let journaling = Arc::clone(&scene.keeping.journaling);
+    // More than the ring has.
+    let waiting = thread::spawn(move || journaling.wait_for_room(2 << 20, Duration::from_secs(3)));
+    until("it has left", || scene.left() == 0);
+    waiting.join().unwrap();
+}
+
+/// Each look would be a SYNC of the whole file system at the server.
+#[test]
+fn our_own_server_is_not_asked_again_and_again_while_somebody_waits_for_room() {
+    for (scene, is_hurried) in [(Scene::new(), true), (Scene::with(Recovery::of_own), false)] {
+        let journaling = Arc::clone(&scene.keeping.journaling);
+        // More than the ring has.
+        let wait = move || journaling.wait_for_room(2 << 20, Duration::from_secs(1));
+        let waiting = thread::spawn(wait);
+        until("somebody waits", || scene.keeping.journaling.is_waited_for());
+        assert_eq!(scene.keeping.is_waited_for(), is_hurried);
+        waiting.join().unwrap();
+    }
+}
+
+#[test]
+fn what_is_too_much_leaves_after_commit_also_while_the_server_may_be_another_one() {
+    for is_in_doubt in [false, true] {
+        let scene = Scene::new();
+        scene.make("a", Duration::ZERO);
+        let record = scene.keeping.unstable.lock()[&FILE_SYSTEM].records[0].record;
+        let young = || Answered { record, sent_under: None, at: Instant::now(), file: None };
+        let more = std::iter::repeat_with(young).take(aging::NAMES_MAX);
+        scene.keeping.unstable.lock().get_mut(&FILE_SYSTEM).unwrap().records.extend(more);
+        if is_in_doubt {
+            scene.fake.says(&handle("a"), NfsStat3::Acces);
+            scene.fake.restart([1; 8]);
+            until("it is connected again", || scene.fake.times_made() == 2);
+        }
+        assert_eq!(scene.keeping.recovery.is_in_doubt(), is_in_doubt);
+        scene.committed();
+        assert!(scene.settle(false).unwrap());
+        assert_eq!(scene.left(), aging::NAMES_MAX);
+        assert_eq!(scene.committed().first(), Some(&handle("a")));
+        // One less is not too much.
+        assert!(scene.settle(false).unwrap());
+        assert_eq!((scene.left(), scene.committed()), (aging::NAMES_MAX, vec![]));
+    }
+}
