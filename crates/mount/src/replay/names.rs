@@ -175,7 +175,7 @@ impl Pass<'_> {
         let now = self.ask(|share| share.getattr(&step.who, handle))?.ok();
         let is_untouched = made
             .zip(now.as_ref().map(Stamp::of))
-            .is_some_and(|(made, now)| (made.size, made.ctime) == (now.size, now.ctime));
+            .is_some_and(|(made, now)| now.size == 0 && (0, made.ctime) == (made.size, now.ctime));
         if let Some(directory) = self.handle(at.0).filter(|_| is_untouched)
             && self.ask(|share| share.lookup(&step.who, &directory, &at.1))?.as_deref()
                 == Ok(handle)

@@ -235,7 +235,7 @@ impl<'a> Pass<'a> {
         if self.has_program {
             self.sync_all()?;
         } else {
-            self.touch_named()?;
+            self.commit_named()?;
         }
         for (object, who) in self.touched.clone() {
             self.commit(object, &who)?;
@@ -244,23 +244,38 @@ impl<'a> Pass<'a> {
     }
 
     /// Without the program, COMMIT of a file is all there is to make its names stable. All records leave at the end, so
-    /// that also goes for names that the server had already: it may have acknowledged them just before.
-    fn touch_named(&mut self) -> Result<(), ReplayError> {
-        let of_step = |step: &Step| {
-            let who = step.who.clone();
-            step.objects().into_iter().flatten().map(move |object| (object, who.clone()))
-        };
-        let named: BTreeMap<Object, Who> = self.plan.steps.iter().flat_map(of_step).collect();
-        for (object, who) in named {
+    /// that also goes for names that the server had already: it may have acknowledged them just before. What of these
+    /// cannot be committed has no data that would be lost.
+    fn commit_named(&mut self) -> Result<(), ReplayError> {
+        for (object, who) in self.named() {
             if self.touched.contains_key(&object) {
                 continue;
             }
             let now = self.attributes(&who, Some(object))?;
-            if now.is_some_and(|now| now.file_type == FileType::Regular) {
-                self.touched.insert(object, who);
+            let Some(handle) = self.plan.objects[object].handle.clone() else { continue };
+            if now.is_some_and(|now| now.file_type == FileType::Regular)
+                && let Ok(verifier) = self.ask(|share| share.commit(&who, &handle))?
+            {
+                self.saw(verifier);
             }
         }
         Ok(())
+    }
+
+    /// All that a step is about, with who wrote to it, or who did the first of them.
+    fn named(&mut self) -> BTreeMap<Object, Who> {
+        let mut named: BTreeMap<Object, Who> = BTreeMap::new();
+        for step in &self.plan.steps {
+            for object in step.objects().into_iter().flatten() {
+                named.entry(object).or_insert_with(|| step.who.clone());
+            }
+        }
+        for (object, who) in &mut named {
+            if !self.plan.objects[*object].writes.is_empty() {
+                *who = self.who_writes(*object);
+            }
+        }
+        named
     }
 
     /// One SYNC for each file system of the share that something was changed on.
@@ -352,10 +367,18 @@ impl<'a> Pass<'a> {
         let objects = self.plan.objects.iter().enumerate();
         let files = objects.filter(|(_, state)| state.handle.is_some() && is_file(state));
         let files: Vec<Object> = files.map(|(object, _)| object).take(FILES_ASKED_ABOUT).collect();
-        for object in files {
-            let who = match self.plan.objects[object].made_by {
-                Some(step) => self.plan.steps[step].who.clone(),
-                None => self.who_writes(object),
+        // Those that were there before may be no files: then COMMIT is refused.
+        let named = self.named();
+        let others = named.keys().filter(|object| {
+            let state = &self.plan.objects[**object];
+            state.handle.is_some() && state.made_by.is_none() && !files.contains(object)
+        });
+        let others: Vec<Object> = others.copied().take(FILES_ASKED_ABOUT).collect();
+        for object in files.into_iter().chain(others) {
+            let who = match (self.plan.objects[object].made_by, named.get(&object)) {
+                (Some(step), _) => self.plan.steps[step].who.clone(),
+                (None, Some(who)) => who.clone(),
+                (None, None) => self.who_writes(object),
             };
             let Some(handle) = self.plan.objects[object].handle.clone() else { continue };
             if let Ok(verifier) = self.ask(|share| share.commit(&who, &handle))? {

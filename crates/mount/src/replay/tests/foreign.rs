@@ -195,6 +195,35 @@ fn what_others_have_removed_is_not_made_again_while_the_server_has_its_verifier(
     }
 }
 
+/// The client alone has crashed, and knows of no file that it made.
+#[test]
+fn a_rename_that_others_have_undone_is_not_made_again_while_the_server_has_its_verifier() {
+    for has_crashed in [false, true] {
+        let mut scene = Scene::new();
+        scene.model.others_make(b"a");
+        let root = root();
+        let file = scene.model.lookup(&Who::default(), &root, b"a").unwrap();
+        scene.change(Change::Rename {
+            from_parent: &root,
+            from_name: b"a",
+            to_parent: &root,
+            to_name: b"b",
+            to_path: b"/b",
+            object: &file,
+            replaced: b"",
+        });
+        if has_crashed {
+            scene.model.crash_hard();
+        } else {
+            scene.model.rename(&Who::default(), (&root, b"b"), (&root, b"a")).unwrap();
+        }
+        assert!(scene.model.tree().contains_key("/a"));
+        scene.replay();
+        let is_renamed = scene.model.tree().contains_key("/b");
+        assert_eq!(is_renamed, has_crashed);
+    }
+}
+
 /// Nothing says whether the server has lost the file, so it is made again. Then it is told that others have removed it,
 /// and somebody has the new one meanwhile.
 #[test]
