@@ -159,6 +159,7 @@ impl<'a> Pass<'a> {
             let step = self.plan.steps[index].clone();
             if self.is_had(step.answered_under) {
                 self.pass_over(&step);
+                self.keep_times(&step)?;
                 continue;
             }
             let is_done = self.done.contains(&index);
@@ -545,6 +546,17 @@ impl<'a> Pass<'a> {
 
     pub(super) fn sent(&mut self, sequence: Sequence) {
         self.fates.entry(sequence).or_insert(Fate::Sent);
+    }
+
+    /// Times that the server has as they were set, and that data of before changes if it is written again.
+    fn keep_times(&mut self, step: &Step) -> Result<(), ReplayError> {
+        let Action::SetAttr { object, settings } = &step.action else { return Ok(()) };
+        let (accessed, modified) =
+            (settings.accessed.filter(is_chosen), settings.modified.filter(is_chosen));
+        if modified.is_some() && self.settle_data(*object, Some(step.sequence.next()))? {
+            self.set(step, *object, &Settings { accessed, modified, ..Settings::default() })?;
+        }
+        Ok(())
     }
 
     /// Attributes of an object are set.

@@ -305,6 +305,22 @@ fn times_that_were_set_after_all_writes_are_set_again() {
     assert_eq!(scene.tree(), ["/a 644 data of 7"]);
 }
 
+/// The client alone crashes: what is not known to be stable is written again.
+#[test]
+fn times_that_the_server_has_are_there_after_data_is_written_again() {
+    for has_program in [false, true] {
+        let mut scene = Scene::new();
+        scene.model.has_program = has_program;
+        let file = scene.create(&root(), b"a");
+        scene.write(&file, b"data");
+        scene.change(Change::SetAttr { object: &file, attributes: time(7) });
+        assert_eq!(scene.model.tree()["/a"], "0 data of 7");
+        let report = scene.replay();
+        assert!(report.conflicts.is_empty(), "{report}");
+        assert_eq!(scene.tree(), ["/a 0 data of 7"], "{has_program}");
+    }
+}
+
 /// What an attempt has written comes before the times, though the journal knows it as the newest change.
 #[test]
 fn times_are_set_after_data_that_an_earlier_attempt_has_written() {
