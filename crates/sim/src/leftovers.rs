@@ -88,7 +88,8 @@ mod tests {
             Lock { client: 2, ..lock.clone() },
         ] {
             held.claim(1, 0, Some(other), 0);
-            at(0, false, &held).expect_err("another file, owner or client");
+            at(0, false, &held).expect("for a moment");
+            at(LASTS_MS + 1, false, &held).expect_err("another file, owner or client");
         }
         held.claim(1, 0, Some(lock), 0);
         at(LASTS_MS + 2, false, &held).expect("a call is under way");
