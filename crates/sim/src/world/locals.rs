@@ -39,6 +39,9 @@ impl World {
         if has {
             self.report.local_grants += 1;
             self.held.asks(&lock);
+            // What the process had there may have been to write, and was in others' way until now.
+            self.held.claim(client, owner, Some(lock.clone()), now_ms);
+            self.held.claim(client, owner, None, now_ms);
             self.held.lock(now_ms, lock)
         } else {
             self.report.local_denials += 1;
