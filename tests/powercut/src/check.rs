@@ -153,7 +153,13 @@ impl<'a, T: Ask> Check<'a, T> {
         let mut seen = self.list(&state)?;
         if self.has_histories {
             // Directories that local processes made have handles then, so that they are listed too.
-            while adopt(&mut state, &seen) {
+            // What has a name that was changed under way may be another object.
+            let of_under_way = self
+                .under_way
+                .iter()
+                .filter_map(|number| Some(self.operations.get(*number as usize)?.action.places()));
+            let uncertain: BTreeSet<Place> = of_under_way.flatten().collect();
+            while adopt(&mut state, &seen, &uncertain) {
                 seen = self.list(&state)?;
             }
         }
@@ -585,10 +591,11 @@ impl<'a, T: Ask> Check<'a, T> {
     }
 }
 
-/// Takes the handles of what local processes made from where it is listed; whether there were any.
-fn adopt(state: &mut State, seen: &Seen) -> bool {
+/// Takes the handles of what local processes made from where it is listed, but for some places; whether there were
+/// any.
+fn adopt(state: &mut State, seen: &Seen, but: &BTreeSet<Place>) -> bool {
     let mut is_any = false;
-    for (place, number) in &state.names {
+    for (place, number) in state.names.iter().filter(|(place, _)| !but.contains(place)) {
         let entry = seen.get(&place.directory).and_then(|names| names.get(&place.name.bytes()));
         if let Some(handle) = entry.and_then(|entry| entry.handle.as_ref())
             && let Some(object) = state.objects.get_mut(number)

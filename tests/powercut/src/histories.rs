@@ -225,10 +225,11 @@ pub(crate) fn require_reported(findings: &mut Findings, said: &str) {
 }
 
 /// Takes out what is no violation as both versions are kept: the server's log names the object by its path below
-/// `share`, or what is kept aside (the table of `check.rs`). Of data it has to tell that something is kept.
+/// `share`, or what is kept aside (the table of `check.rs`). Of data it has to tell that something is kept. Some
+/// operations that were under way were sent again before the share was looked at.
 fn excuse(
     findings: &mut Findings,
-    operations: &[Operation],
+    (operations, sent_again): (&[Operation], &BTreeSet<Number>),
     state: &State,
     said: &str,
     share: &Path,
@@ -251,8 +252,10 @@ fn excuse(
         let mut is_kept = false;
         if let Some(object) = violation.object {
             places.extend(state.names.iter().filter(|(_, it)| **it == object).map(|(at, _)| *at));
-            // Where a local process had moved it without making that stable it may have the name of before.
-            let former = places.iter().flat_map(|at| moved_from(operations, state, *at));
+            // Where a local process had moved it without making that stable it may have the name of before, and where a
+            // client's RENAME was sent again it had that at the start.
+            let former =
+                places.iter().flat_map(|at| moved_from(operations, state, sent_again, *at));
             places.extend(former.collect::<Vec<_>>());
             // Where the log knows no name, what is kept is named for the handle.
             let handle = state.objects.get(&object).and_then(|known| known.handle.as_ref());
@@ -271,15 +274,26 @@ fn excuse(
     findings.reported += before - findings.violations.len();
 }
 
-/// From where local processes may have moved what has a name, or not.
-fn moved_from(operations: &[Operation], state: &State, at: Place) -> Vec<Place> {
+/// From where local processes may have moved what has a name, or not; and from where clients have, that sent the call
+/// again after the start.
+fn moved_from(
+    operations: &[Operation],
+    state: &State,
+    sent_again: &BTreeSet<Number>,
+    at: Place,
+) -> Vec<Place> {
     let moved = operations.iter().filter_map(|known| match known.action {
         Action::Local(local::Local { step: local::Step::Rename { from, to }, .. }) if to == at => {
             Some(from)
         }
         _ => None,
     });
-    moved.filter(|from| state.loose.contains(from)).collect()
+    let again = sent_again.iter().filter_map(|number| operations.get(*number as usize));
+    let again = again.filter_map(|known| match known.action {
+        Action::Rename { from, to } if to == at => Some(from),
+        _ => None,
+    });
+    moved.filter(|from| state.loose.contains(from)).chain(again).collect()
 }
 
 /// Takes out what came of operations that were under way, where the clock does not tell whether that was on the disk
@@ -342,10 +356,19 @@ mod tests {
         let operations =
             [Operation { client: 0, action, call: vec![], reply: vec![], outcome: None }];
         let mut state = State::default();
-        assert_eq!(moved_from(&operations, &state, place(2)), [], "it is stable");
+        let none = BTreeSet::new();
+        assert_eq!(moved_from(&operations, &state, &none, place(2)), [], "it is stable");
         state.loose.insert(place(1));
-        assert_eq!(moved_from(&operations, &state, place(2)), [place(1)]);
-        assert_eq!(moved_from(&operations, &state, place(1)), []);
+        assert_eq!(moved_from(&operations, &state, &none, place(2)), [place(1)]);
+        assert_eq!(moved_from(&operations, &state, &none, place(1)), []);
+        // What a client moved is told under its name of before only if the call was sent again.
+        let moves = Operation {
+            action: Action::Rename { from: place(3), to: place(4) },
+            ..operations[0].clone()
+        };
+        let operations = [operations[0].clone(), moves];
+        assert_eq!(moved_from(&operations, &state, &none, place(4)), []);
+        assert_eq!(moved_from(&operations, &state, &BTreeSet::from([1]), place(4)), [place(3)]);
     }
 
     /// Only of what is told aside at its own place, and of nothing that was acknowledged.

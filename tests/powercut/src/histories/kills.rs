@@ -157,7 +157,8 @@ fn lives(
         let checked = check(stage, &server, &mut known, &mut random);
         let mut findings = checked.unwrap_or_else(|error| not_started(&error));
         let share = stage.places.share();
-        excuse(&mut findings, &known.operations, &known.state, &server.said(), &share);
+        let none = BTreeSet::new();
+        excuse(&mut findings, (&known.operations, &none), &known.state, &server.said(), &share);
         stage.tell(&head, &findings, (&known.operations, &[]), tally)?;
         if findings.has_loss() || tally.points >= kills || stage.is_over(tally) {
             // What follows would be found again and again.

@@ -2,6 +2,7 @@
 //! crash left, an older disk is put back, the server starts, clients send calls again, and it crashes a
 //! second time: while it replays, soon after, or under load.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -313,7 +314,9 @@ fn started(
             excuse_under_way(&mut findings, operations, under_way, &state, &said, &share);
         }
         gap.judge(&share, &said, &recording.operations, &mut findings)?;
-        excuse(&mut findings, &recording.operations, &state, &said, &share);
+        let none = BTreeSet::new();
+        let sent_again = if is_resent { &moment.under_way } else { &none };
+        excuse(&mut findings, (&recording.operations, sent_again), &state, &said, &share);
         Ok(findings)
     });
     if stage.keep.is_some() && !matches!(&judged, Ok(findings) if findings.violations.is_empty()) {
@@ -350,7 +353,7 @@ fn check(
             .filter(|number| operations.get(*number as usize).is_some_and(is_kept))
             .collect();
         resend::acknowledged(&mut client, operations, &resendable, random, &mut findings)?;
-        let nothing = std::collections::BTreeSet::new();
+        let nothing = BTreeSet::new();
         let check = Check::new(&mut client, operations, &nothing).of_histories();
         let (again, now) = check.run(state, &root)?;
         state = now;
@@ -370,7 +373,7 @@ fn next_load(
     let mut ledger = load.with(stage.parts.mix(), &stage.places.share()).into_ledger();
     ledger.operations.clone_from(&recording.operations);
     // What came after the power cut never was, and is not sent again.
-    let acknowledged: std::collections::BTreeSet<_> = moment.acknowledged.iter().copied().collect();
+    let acknowledged: BTreeSet<_> = moment.acknowledged.iter().copied().collect();
     for (number, operation) in ledger.operations.iter_mut().enumerate() {
         if !acknowledged.contains(&(number as crate::operation::Number)) {
             operation.reply.clear();
@@ -392,7 +395,9 @@ fn killed(
     let server = stage.setup.start()?;
     let (mut findings, state) = check(stage, &server, recording, moment, false, random)?;
     let share = stage.places.share();
-    excuse(&mut findings, &recording.operations, &state, &server.said_from(said), &share);
+    let none = BTreeSet::new();
+    let said = server.said_from(said);
+    excuse(&mut findings, (&recording.operations, &none), &state, &said, &share);
     // Of what is excused the ledger does not know what there is.
     if findings.has_loss() || findings.reported > 0 {
         server.kill()?;
@@ -415,7 +420,7 @@ fn killed(
     let mut ledger = load.into_ledger();
     let server = stage.setup.start()?;
     let mut second = super::kills::check(stage, &server, &mut ledger, random)?;
-    excuse(&mut second, &ledger.operations, &ledger.state, &server.said(), &share);
+    excuse(&mut second, (&ledger.operations, &none), &ledger.state, &server.said(), &share);
     server.kill()?;
     second.replies += findings.replies;
     Ok((second, Some(ledger.operations)))
