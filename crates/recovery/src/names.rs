@@ -25,6 +25,11 @@ impl Asides {
         self.by_object.get(object)?.last()
     }
 
+    /// How many names of an object are here.
+    fn count_of(&self, object: &ObjectKey) -> u32 {
+        self.by_object.get(object).map_or(0, Vec::len) as u32
+    }
+
     fn take(&mut self, object: &ObjectKey) {
         if let Some(asides) = self.by_object.get_mut(object) {
             asides.pop();
@@ -183,10 +188,19 @@ impl Replay {
         waiting.sort_by_key(|(place, _)| lsn(place));
         loop {
             let before = waiting.len();
+            // What is put aside of an object is for the names that it was given last: one of those before may have been
+            // moved by somebody else, and the last is not to be taken for that.
+            let mut to_come: HashMap<ObjectKey, u32> = HashMap::new();
+            for (_, object) in &waiting {
+                *to_come.entry(*object).or_default() += 1;
+            }
             let mut left = Vec::new();
             for (place, object) in waiting {
+                let to_come = to_come.entry(object).or_default();
+                *to_come = to_come.saturating_sub(1);
+                let has_aside = *to_come < asides.count_of(&object);
                 let is_given = storage.look(&place.dir)?.is_some()
-                    && match self.give(&place, &object, asides, storage) {
+                    && match self.give(&place, &object, (asides, has_aside), storage) {
                         Err(error) => self.note_own(object, Some(&place), error).map(|()| true),
                         given => given,
                     }?;
@@ -205,20 +219,20 @@ impl Replay {
         }
     }
 
-    /// Gives one name its object; `false` if that cannot be done yet: the directory that the name
-    /// is in is beneath the object, but will not stay there.
+    /// Gives one name its object, where it may be by what is put aside of that; `false` if that cannot be done yet: the
+    /// directory that the name is in is beneath the object, but will not stay there.
     fn give(
         &mut self,
         place: &OwnedPlace,
         object: &ObjectKey,
-        asides: &mut Asides,
+        (asides, has_aside): (&mut Asides, bool),
         storage: &mut dyn Recoverable,
     ) -> Result<bool, FsError> {
         // What an earlier replay has made is only now found, if its directory was made too.
         if storage.bound(&place.borrowed())?.is_some_and(|(bound, _)| bound == *object) {
             return Ok(true);
         }
-        if let Some(aside) = asides.of(object) {
+        if let Some(aside) = asides.of(object).filter(|_| has_aside) {
             match storage.rename(&aside.at.borrowed(), &place.borrowed()) {
                 Ok(()) => {}
                 Err(FsError::Invalid) => return Ok(false),
@@ -228,10 +242,16 @@ impl Replay {
             self.report.names += 1;
             return Ok(true);
         }
+        let put_aside = asides.count_of(object);
         match storage.look(object)? {
             Some(attr)
                 if attr.kind != FileKind::Directory
-                    && !self.was_moved(place, object, attr.links, storage)? =>
+                    && !self.was_moved(
+                        place,
+                        object,
+                        attr.links.saturating_sub(put_aside),
+                        storage,
+                    )? =>
             {
                 storage.link(object, &place.borrowed())?;
                 self.report.names += 1;
@@ -313,7 +333,7 @@ impl Replay {
         Ok(self.history.objects.get(object).is_some_and(is_made) || storage.look(object)?.is_some())
     }
 
-    /// Whether a file, of which nothing is put aside, has a name that no change in the log gave it, in place
+    /// Whether a file, with so many names beside those put aside, has one that no change in the log gave it, in place
     /// of one that it must have: then an operation that was not acknowledged, or a local process, has
     /// moved it there. Where it lacks several names, those that it was given first were moved: a crash takes
     /// the last ones.
