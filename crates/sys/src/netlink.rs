@@ -34,6 +34,8 @@ pub struct TcpState {
     pub peer: SocketAddr,
     /// Segments that were sent again, since it was made.
     pub retransmitted: u64,
+    /// How many of those the other end had already, as it said (RFC 2883): they were late, not lost.
+    pub needless: u64,
     /// Segments that were sent.
     pub sent: u64,
     /// Segments that came out of order: others were lost or overtaken.
@@ -155,6 +157,7 @@ pub fn read_connection(message: &[u8]) -> Option<TcpState> {
         peer: SocketAddr::new(address(24)?, port(6)?),
         round_trip_us: count(68),
         retransmitted: count(100),
+        needless: count(216),
         sent: count(136),
         received: count(140),
         out_of_order: count(224),

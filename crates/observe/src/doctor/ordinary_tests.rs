@@ -43,6 +43,7 @@ fn a_peer_is_judged_by_the_direction_that_has_segments() {
         local: "10.0.0.1:2049".parse().expect("one"),
         peer: "10.0.0.9:900".parse().expect("one"),
         retransmitted: 300,
+        needless: 0,
         sent: 1000,
         out_of_order: 0,
         received: 50,
@@ -53,6 +54,17 @@ fn a_peer_is_judged_by_the_direction_that_has_segments() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].subject, "10.0.0.9");
     assert!(!found[0].evidence.contains("out of order"), "{}", found[0].evidence);
+}
+
+#[test]
+fn what_was_late_on_a_busy_machine_was_not_lost() {
+    let mut case = healthy(1);
+    case.after.nfs_tcp[0].retransmitted += 1000;
+    case.add("Tcp.RetransSegs", 1000);
+    assert!(case.has("peer-loss") && case.has("tcp-retransmissions"));
+    case.after.nfs_tcp[0].needless += 980;
+    case.add("TcpExt.TCPDSACKRecv", 999);
+    assert!(!case.has("peer-loss") && !case.has("tcp-retransmissions"));
 }
 
 #[test]

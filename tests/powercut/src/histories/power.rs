@@ -3,6 +3,7 @@
 //! second time: while it replays, soon after, or under load.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -222,7 +223,8 @@ fn one(
     let findings = match then {
         Then::OlderState | Then::OlderData => Ok(unchanged(stage)),
         Then::Kill => {
-            killed(stage, recording, moment, &mut random).map(|(findings, operations)| {
+            let killed = killed(stage, recording, moment, began, &mut random);
+            killed.map(|(findings, operations)| {
                 later = operations;
                 findings
             })
@@ -304,14 +306,7 @@ fn started(
     let said = server.said_from(said);
     let judged = checked.and_then(|(mut findings, state)| {
         if began == Began::BeforeTheCut {
-            // A local change of the last moments may as well be a client's that was under way, or of
-            // after the crash: what was acknowledged wins.
-            let is_local = |object| is_changed_locally(&recording.operations, object);
-            findings.violations.retain(|violation| {
-                violation.broken != Broken::Reverted && !violation.object.is_some_and(is_local)
-            });
-            let (operations, under_way) = (&recording.operations, &moment.under_way);
-            excuse_under_way(&mut findings, operations, under_way, &state, &said, &share);
+            excuse_by_clock(&mut findings, recording, moment, &state, &said, &share);
         }
         gap.judge(&share, &said, &recording.operations, &mut findings)?;
         let none = BTreeSet::new();
@@ -324,6 +319,26 @@ fn started(
     }
     server.kill()?;
     judged
+}
+
+/// Takes out what the clock does not tell: a local change of the last moments may as well be a client's that was under
+/// way, or of after the crash. What was acknowledged wins.
+fn excuse_by_clock(
+    findings: &mut Findings,
+    recording: &Recording,
+    moment: &Moment<'_>,
+    state: &State,
+    said: &str,
+    share: &Path,
+) {
+    let operations = &recording.operations;
+    let is_local = |object| is_changed_locally(operations, object);
+    // An acknowledged name is demanded whoever has changed the object.
+    findings.violations.retain(|violation| {
+        let is_name = violation.broken == Broken::Name;
+        violation.broken != Broken::Reverted && (is_name || !violation.object.is_some_and(is_local))
+    });
+    excuse_under_way(findings, operations, &moment.under_way, state, said, share);
 }
 
 /// What clients see, and what they are answered when they send again.
@@ -389,6 +404,7 @@ fn killed(
     stage: &Stage<'_>,
     recording: &Recording,
     moment: &Moment<'_>,
+    began: Began,
     random: &mut Random,
 ) -> Result<(Findings, Option<Vec<Operation>>)> {
     let said = stage.setup.said();
@@ -397,6 +413,9 @@ fn killed(
     let share = stage.places.share();
     let none = BTreeSet::new();
     let said = server.said_from(said);
+    if began == Began::BeforeTheCut {
+        excuse_by_clock(&mut findings, recording, moment, &state, &said, &share);
+    }
     excuse(&mut findings, (&recording.operations, &none), &state, &said, &share);
     // Of what is excused the ledger does not know what there is.
     if findings.has_loss() || findings.reported > 0 {

@@ -124,6 +124,10 @@ impl Count {
     fn and(self, other: Self) -> Self {
         Self { now: self.now.saturating_add(other.now), ever: self.ever.saturating_add(other.ever) }
     }
+
+    fn without(self, other: Self) -> Self {
+        Self { now: self.now.saturating_sub(other.now), ever: self.ever.saturating_sub(other.ever) }
+    }
 }
 
 /// A part of a whole.
