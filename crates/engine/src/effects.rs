@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_state::{Effect, LockKind, LockRange, NlmLock};
+use steadfast_state::{Effect, GrantAnswer, LockKind, LockRange, NlmLock};
 use steadfast_wire::nlm::{self, v4};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
@@ -94,7 +94,7 @@ impl Shared {
     fn take_grant_back(&self, grant: &Grant, note: &Arc<[u8]>) {
         let Grant { host, file, owner, range, kind } = grant;
         // Neither fails for what the state has granted; if too many wait, the host asks again.
-        let _ = self.state.answer_grant(host, file, owner, *range, *kind, false);
+        let _ = self.state.answer_grant(host, file, owner, *range, *kind, GrantAnswer::TakenBack);
         let (file, range, kind) = (*file, *range, *kind);
         let request = NlmLock { file, owner, range, kind, waits: Some(note) };
         let _ = self.state.nlm_hold_back(host, &request);

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_state::{FileKey, Host, LockKind, LockRange, NlmOwner};
+use steadfast_state::{FileKey, GrantAnswer, Host, LockKind, LockRange, NlmOwner};
 use steadfast_wire::nlm::{NlmStat, v4};
 use steadfast_xdr::{Decode, Reader, XdrError};
 
@@ -51,7 +51,7 @@ pub struct OutboundCall {
     /// Its arguments.
     pub arguments: Vec<u8>,
     /// If it tells of a grant: it is repeated until it is answered, as long as
-    /// [`Engine::is_grant_unanswered`]. Others are sent once.
+    /// [`Engine::is_called_about_grant`], which is asked before each call. Others are sent once.
     pub grant: Option<Grant>,
 }
 
@@ -106,16 +106,26 @@ impl Engine {
         self.shared.state.is_grant_unanswered(host, file, owner, *range, *kind)
     }
 
-    /// The host has answered with this result. If it does not want the lock, it loses it.
+    /// The host is about to be called about a grant; whether it has to be.
+    pub fn is_called_about_grant(&self, grant: &Grant) -> bool {
+        let Grant { host, file, owner, range, kind } = grant;
+        self.shared.state.is_called_about_grant(host, file, owner, *range, *kind)
+    }
+
+    /// The host has answered with this result. If it does not want the lock, it loses it, unless it may have taken it by an
+    /// earlier answer.
     ///
     /// # Errors
     /// When the result cannot be read: then it was no answer.
     pub fn answer_grant(&self, grant: &Grant, result: &[u8]) -> Result<(), XdrError> {
         let Grant { host, file, owner, range, kind } = grant;
-        let is_wanted = v4::Res::decode(&mut Reader::new(result))?.stat == NlmStat::Granted;
+        let answer = match v4::Res::decode(&mut Reader::new(result))?.stat {
+            NlmStat::Granted => GrantAnswer::Wanted,
+            _ => GrantAnswer::Refused,
+        };
         let state = &self.shared.state;
         // It fails for ranges that no lock can have.
-        let _ = state.answer_grant(host, file, owner, *range, *kind, is_wanted);
+        let _ = state.answer_grant(host, file, owner, *range, *kind, answer);
         self.shared.send_effects(self.now_ms.load(Ordering::Relaxed));
         self.shared.keep_state();
         Ok(())

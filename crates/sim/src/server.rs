@@ -463,8 +463,8 @@ impl Server {
     }
 
     /// Whether a host is to be told of a grant still.
-    pub(crate) fn is_grant_unanswered(&self, grant: &Grant) -> bool {
-        self.engine.as_ref().is_some_and(|engine| engine.is_grant_unanswered(grant))
+    pub(crate) fn is_called_about_grant(&self, grant: &Grant) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.is_called_about_grant(grant))
     }
 
     /// A host has answered.

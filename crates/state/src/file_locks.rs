@@ -11,6 +11,8 @@
 //! for it. It waits until it cancels; after a lease it keeps nobody else out any more.
 
 mod hosts;
+
+pub use hosts::GrantAnswer;
 mod local;
 
 use std::sync::Arc;

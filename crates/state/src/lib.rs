@@ -67,6 +67,7 @@ pub use delegation_record::DelegationKind;
 pub use effects::Effect;
 pub use error::StateError;
 pub use exchange::{ExchangeId, ExchangedId};
+pub use file_locks::GrantAnswer;
 pub use host::{Host, HostInUse, NlmOwner};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
 pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError};

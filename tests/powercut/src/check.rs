@@ -280,7 +280,7 @@ impl<'a, T: Ask> Check<'a, T> {
                 let at_target = there(to).and_then(|entry| entry.handle.as_ref());
                 state.at(from).is_some()
                     && seen.contains_key(&to.directory)
-                    && (there(from).is_none() || at_target == moved)
+                    && (there(from).is_none() || moved.is_some() && at_target == moved)
             }
             Action::Setattr { .. } => {
                 self.resolve_change(state, number, &action)?;

@@ -320,7 +320,7 @@ impl Shared {
     fn attempt(&self, job: &mut Job) -> bool {
         let Some(engine) = self.engine.upgrade() else { return true };
         if let Until::Answered(grant) = &job.until
-            && !engine.is_grant_unanswered(grant)
+            && !engine.is_called_about_grant(grant)
         {
             return true;
         }

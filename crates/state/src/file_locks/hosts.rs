@@ -29,6 +29,19 @@ pub(super) struct Unanswered {
     kind: LockKind,
     /// What the owner had of the range.
     before: Vec<(Span, LockKind)>,
+    /// How often its host was called since.
+    calls: u32,
+}
+
+/// What becomes of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantAnswer {
+    /// The host has taken it.
+    Wanted,
+    /// The host says that it does not wait for it.
+    Refused,
+    /// The server takes it back, before the host is told.
+    TakenBack,
 }
 
 impl Unanswered {
@@ -54,7 +67,14 @@ impl FileLocks {
             host.add_ranges(growth);
         }
         self.unanswered.retain(|grant| !grant.is_within(owner, span));
-        self.unanswered.push(Unanswered { owner: owner.clone(), open, span, kind, before });
+        self.unanswered.push(Unanswered {
+            owner: owner.clone(),
+            open,
+            span,
+            kind,
+            before,
+            calls: 0,
+        });
         self.granted.push(Grant { owner: owner.clone(), span, kind, note, growth });
     }
 
@@ -80,9 +100,37 @@ impl FileLocks {
         self.unanswered.iter().any(|grant| grant.is(owner, span, kind))
     }
 
-    /// The host has acknowledged a grant.
-    pub(crate) fn answer(&mut self, owner: &LockOwner, span: Span, kind: LockKind) {
-        self.unanswered.retain(|grant| !grant.is(owner, span, kind));
+    /// The host is about to be called about a grant; whether it has to be.
+    pub(crate) fn is_called(&mut self, owner: &LockOwner, span: Span, kind: LockKind) -> bool {
+        let grant = self.unanswered.iter_mut().find(|grant| grant.is(owner, span, kind));
+        let Some(grant) = grant else { return false };
+        grant.calls += 1;
+        true
+    }
+
+    /// What becomes of a grant; by how many ranges the host has more, if that has changed.
+    ///
+    /// A host refuses what it does not wait for, and so also what it has taken already, if its first answer was lost (Linux
+    /// does). So who was called more than once keeps the lock: who does not want it any more has cancelled it, or unlocks it.
+    pub(crate) fn answer(
+        &mut self,
+        (owner, span, kind): (&LockOwner, Span, LockKind),
+        answer: GrantAnswer,
+        time: Time,
+    ) -> Option<isize> {
+        let place = self.unanswered.iter().position(|grant| grant.is(owner, span, kind))?;
+        let calls = self.unanswered.get(place).map_or(0, |grant| grant.calls);
+        match (answer, calls) {
+            (GrantAnswer::TakenBack, _) | (GrantAnswer::Refused, 1) => {
+                return self.refuse(owner, span, kind, time);
+            }
+            // It is about an earlier grant of the same lock.
+            (GrantAnswer::Refused, 0) => {}
+            (GrantAnswer::Wanted | GrantAnswer::Refused, _) => {
+                self.unanswered.swap_remove(place);
+            }
+        }
+        None
     }
 
     /// The host does not want a lock that it was granted: it has what it had before. By how many

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::attempt::Stopped;
 use crate::client::lock_owner::LockOwner;
 use crate::client::opens::ClientOpens;
-use crate::file_locks::{Asking, Refused, Tells};
+use crate::file_locks::{Asking, GrantAnswer, Refused, Tells};
 use crate::host::{LOCKS, OWNER_BYTES_MAX};
 use crate::ids::OpenNumber;
 use crate::image::Event;
@@ -217,7 +217,22 @@ impl State {
         known == Some(true)
     }
 
-    /// The host's answer to a grant. If it does not want the lock, it has what it had before.
+    /// The host is about to be called about a grant. Whether it has to be, as [`State::is_grant_unanswered`] says.
+    pub fn is_called_about_grant(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &NlmOwner,
+        range: LockRange,
+        kind: LockKind,
+    ) -> bool {
+        let (Ok(span), Ok(owner)) = (range.span(), owner_of(host, owner)) else { return false };
+        let known = self.files.with_locks(file, |locks| locks.is_called(&owner, span, kind));
+        known == Some(true)
+    }
+
+    /// What becomes of a grant. If the host refuses the lock, and was called once, it has what it had before. If it was
+    /// called more than once it has the lock: it may have taken it by an answer that was lost, and refuse it for that.
     ///
     /// # Errors
     /// [`StateError::Invalid`] as of [`State::nlm_lock`].
@@ -228,18 +243,13 @@ impl State {
         owner: &NlmOwner,
         range: LockRange,
         kind: LockKind,
-        is_wanted: bool,
+        answer: GrantAnswer,
     ) -> Result<(), StateError> {
         let (span, owner) = (range.span()?, owner_of(host, owner)?);
         let mut opens = host.client.opens.lock();
         let time = self.time(&host.client);
-        let refused = self.files.with_locks(file, |locks| {
-            if is_wanted {
-                locks.answer(&owner, span, kind);
-                return None;
-            }
-            locks.refuse(&owner, span, kind, time)
-        });
+        let refused =
+            self.files.with_locks(file, |locks| locks.answer((&owner, span, kind), answer, time));
         self.count_host_ranges(host, refused.flatten().unwrap_or(0));
         self.end_unused(host, &mut opens, file);
         Ok(())

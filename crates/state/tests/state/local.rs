@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use steadfast_state::{
-    Effect, FileKey, Host, LockKind, LockRange, NlmError, NlmLock, NlmOwner, State, StateError,
+    Effect, FileKey, GrantAnswer, Host, LockKind, LockRange, NlmError, NlmLock, NlmOwner, State,
+    StateError,
 };
 
 use crate::common::{file, state};
@@ -111,7 +112,9 @@ fn who_waits_for_a_local_process_is_granted_the_lock_a_second_later() {
     assert_eq!(granted(&state), [1]);
     // A local process was quicker: it waits on, behind the other now.
     let owner = NlmOwner { svid: 1, oh: (*b"o").into() };
-    state.answer_grant(&one, &file(1), &owner, WHOLE, LockKind::Write, false).expect("answer");
+    state
+        .answer_grant(&one, &file(1), &owner, WHOLE, LockKind::Write, GrantAnswer::TakenBack)
+        .expect("answer");
     assert_eq!(ask(&state, &one, 1, true), Err(NlmError::Blocked));
     assert_eq!(granted(&state), [2]);
     assert_eq!(state.locks(&file(1)).len(), 2);

@@ -11,8 +11,8 @@ use crate::common::{
 use crate::local::Shown;
 use proptest::prelude::*;
 use steadfast_state::{
-    Client, ClientId, Effect, Host, Lock, LockBy, LockError, LockKind, LockRange, NlmError,
-    NlmLock, NlmOwner, NlmTaken, Open, Sequenced, State, StateError, StateId,
+    Client, ClientId, Effect, GrantAnswer, Host, Lock, LockBy, LockError, LockKind, LockRange,
+    NlmError, NlmLock, NlmOwner, NlmTaken, Open, Sequenced, State, StateError, StateId,
 };
 
 const ALL: LockRange = LockRange { offset: 0, length: u64::MAX };
@@ -75,11 +75,40 @@ fn granted(state: &State) -> Vec<u32> {
 
 fn answer(state: &State, host: &Host, svid: u32, is_wanted: bool) {
     let owner = owner(svid);
-    let known = state.is_grant_unanswered(host, &file(1), &owner, ALL, LockKind::Write);
+    let known = state.is_called_about_grant(host, &file(1), &owner, ALL, LockKind::Write);
     assert!(known, "{svid}");
-    let answered = state.answer_grant(host, &file(1), &owner, ALL, LockKind::Write, is_wanted);
+    let says = if is_wanted { GrantAnswer::Wanted } else { GrantAnswer::Refused };
+    let answered = state.answer_grant(host, &file(1), &owner, ALL, LockKind::Write, says);
     answered.expect("answer");
     assert!(!state.is_grant_unanswered(host, &file(1), &owner, ALL, LockKind::Write));
+}
+
+/// Linux refuses a lock that it has taken already: by an answer that was lost.
+#[test]
+fn who_was_called_twice_and_refuses_may_have_the_lock() {
+    let state = state();
+    let (one, two, three) = (host(&state, 1), host(&state, 2), host(&state, 3));
+    writes(&state, &one, 1, false).expect("free");
+    assert!(writes(&state, &two, 2, true).is_err());
+    assert!(writes(&state, &three, 3, true).is_err());
+    unlock(&state, &one, 1, ALL);
+    assert_eq!(granted(&state), [2]);
+    let is_called = || state.is_called_about_grant(&two, &file(1), &owner(2), ALL, LockKind::Write);
+    let refuses = || {
+        let says = GrantAnswer::Refused;
+        state.answer_grant(&two, &file(1), &owner(2), ALL, LockKind::Write, says).expect("answer");
+    };
+    // Nobody has asked yet: that is of an earlier grant.
+    refuses();
+    assert!(is_called());
+    assert!(is_called());
+    refuses();
+    assert!(!is_called());
+    assert_eq!(granted(&state), []);
+    assert!(writes(&state, &one, 1, false).is_err());
+    // Who has it not, though, gives it up as it cancels its wait.
+    unlock(&state, &two, 2, ALL);
+    assert_eq!(granted(&state), [3]);
 }
 
 /// A lock-owner of NFSv4.1.
@@ -644,8 +673,9 @@ impl Run {
                 let (host, owner) = (&self.hosts[who / 2], owner(who as u32));
                 let range = of_bytes(first, last);
                 let (state, at) = (&self.state, file(1));
-                assert!(state.is_grant_unanswered(host, &at, &owner, range, kind));
-                state.answer_grant(host, &at, &owner, range, kind, is_wanted).expect("answer");
+                assert!(state.is_called_about_grant(host, &at, &owner, range, kind));
+                let says = if is_wanted { GrantAnswer::Wanted } else { GrantAnswer::Refused };
+                state.answer_grant(host, &at, &owner, range, kind, says).expect("answer");
                 if is_wanted {
                     self.model.grants.remove(place);
                 } else {
