@@ -541,8 +541,14 @@ impl Client for LocksClient {
         // Of the last operation: what precedes it is PUTFH, which tells nothing.
         let result = if count > 2 { told.get(16..) } else { told.get(8..) }.unwrap_or(&[]);
         let owner = call.lock().map(|lock| lock.owner);
+        // The denial was not kept: the server has it wait, until it has not asked again for long.
+        let is_left_waiting =
+            status == NfsStat4::RetryUncachedRep as u32 && matches!(call, Call::Wait(_));
         let then = self.judge(index, call, status, &mut Reader::new(result), cx)?;
         if let Some(owner) = owner {
+            if is_left_waiting {
+                cx.held.ends_wait(self.number, owner, cx.now_ms);
+            }
             let waits = self.workers.get(owner as usize).and_then(|worker| worker.waits.as_ref());
             let waits = waits.map(|waits| waits.lock.clone());
             cx.held.claim(self.number, owner, waits, cx.now_ms);
