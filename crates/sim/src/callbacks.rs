@@ -18,6 +18,8 @@ pub(crate) const PROGRAM: u32 = 0x4000_0001;
 pub(crate) const HAS_BACK_CHANNEL: u32 = 0x2;
 /// `SEQ4_STATUS_CB_PATH_DOWN`, `SEQ4_STATUS_CB_PATH_DOWN_SESSION`.
 pub(crate) const PATH_DOWN: u32 = 0x1 | 0x200;
+/// `SEQ4_STATUS_BACKCHANNEL_FAULT`.
+pub(crate) const BACK_FAULT: u32 = 0x400;
 const HIGHEST_SLOT: u32 = 3;
 
 /// What the server says.

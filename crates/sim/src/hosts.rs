@@ -288,7 +288,9 @@ impl HostClient {
         let Some(worker) = self.workers.get_mut(owner as usize) else {
             return Ok(NlmStat::Denied);
         };
-        let asks = matches!(&worker.call, Some(Call::Wait(asked)) if *asked == lock);
+        // Also if it is to ask once more, since the server had no time.
+        let mut calls = worker.call.iter().chain(&worker.next);
+        let asks = calls.any(|call| matches!(call, Call::Wait(asked) if *asked == lock));
         let waits = worker.waits.as_ref().is_some_and(|(waited, _)| *waited == lock);
         if asks || waits {
             (worker.waits, worker.was_called) = (None, true);

@@ -18,7 +18,7 @@ use steadfast_wire::rpc::AuthSys;
 use steadfast_xdr::{Decode, Reader};
 
 use crate::Checked;
-use crate::callbacks::{BackChannel, HAS_BACK_CHANNEL, PATH_DOWN, PROGRAM, Told};
+use crate::callbacks::{BACK_FAULT, BackChannel, HAS_BACK_CHANNEL, PATH_DOWN, PROGRAM, Told};
 use crate::client::{Client, Context, Then};
 use crate::compound::{Nothing, Ops, channel, stateid};
 use crate::held::{LEASE_MS, Lock};
@@ -126,6 +126,10 @@ pub(crate) struct LocksClient {
     back: Option<BackChannel>,
     /// The server has told that it cannot call.
     is_path_down: bool,
+    /// The server has told that its calls by this session lead to nothing: the client needs another one.
+    needs_session: bool,
+    /// When the session was made.
+    made_ms: u64,
     /// When a call of the server's may have been lost last.
     deaf_ms: u64,
     workers: Vec<Worker>,
@@ -158,6 +162,8 @@ impl LocksClient {
             session: [0; 16],
             back: has_back_channel.then(BackChannel::default),
             is_path_down: false,
+            needs_session: false,
+            made_ms: 0,
             deaf_ms: 0,
             workers: std::iter::repeat_with(worker).take(workers).collect(),
             directory,
@@ -416,6 +422,16 @@ impl Client for LocksClient {
         if cx.now_ms < self.silent_until_ms {
             return Ok(None);
         }
+        if self.needs_session && self.phase == Phase::Ready {
+            if self.workers.iter().any(|worker| worker.call.is_some()) {
+                return Ok(None);
+            }
+            self.phase = Phase::Exchange;
+            for worker in &mut self.workers {
+                // That was of the session of before.
+                worker.next.take_if(|next| matches!(next, Call::Repeat { .. }));
+            }
+        }
         let call = if self.phase == Phase::Ready {
             if cx.random.chance(3) {
                 self.silent_until_ms = cx.now_ms + cx.random.between(60_000, 200_000);
@@ -500,6 +516,14 @@ impl Client for LocksClient {
         if flags & PATH_DOWN != 0 && self.back.is_some() {
             (self.is_path_down, self.deaf_ms) = (true, cx.now_ms);
         }
+        if flags & BACK_FAULT != 0 {
+            if self.made_ms > cx.started_ms {
+                let number = self.number;
+                return Err(format!("the server finds fault with client {number}'s replies"));
+            }
+            // Two processes have not heard of their last callbacks.
+            (self.needs_session, self.deaf_ms) = (true, cx.now_ms);
+        }
         let told = r.fixed_opaque(r.remaining()).map_err(unreadable)?.to_vec();
         if let Call::Repeat { told: before, request } = &call {
             if *before != told {
@@ -517,8 +541,14 @@ impl Client for LocksClient {
         // Of the last operation: what precedes it is PUTFH, which tells nothing.
         let result = if count > 2 { told.get(16..) } else { told.get(8..) }.unwrap_or(&[]);
         let owner = call.lock().map(|lock| lock.owner);
+        // The denial was not kept: the server has it wait, until it has not asked again for long.
+        let is_left_waiting =
+            status == NfsStat4::RetryUncachedRep as u32 && matches!(call, Call::Wait(_));
         let then = self.judge(index, call, status, &mut Reader::new(result), cx)?;
         if let Some(owner) = owner {
+            if is_left_waiting {
+                cx.held.ends_wait(self.number, owner, cx.now_ms);
+            }
             let waits = self.workers.get(owner as usize).and_then(|worker| worker.waits.as_ref());
             let waits = waits.map(|waits| waits.lock.clone());
             cx.held.claim(self.number, owner, waits, cx.now_ms);
@@ -621,7 +651,8 @@ impl LocksClient {
         if let Some(back) = &mut self.back {
             back.begin(self.session);
         }
-        (self.is_path_down, self.deaf_ms) = (false, cx.now_ms);
+        (self.is_path_down, self.needs_session) = (false, false);
+        (self.deaf_ms, self.made_ms) = (cx.now_ms, cx.now_ms);
         cx.held.tells(self.number, false, cx.now_ms);
         let is_new = self.id != Some(self.new_id.0);
         self.id = Some(self.new_id.0);

@@ -55,6 +55,8 @@ enum Call {
     Repeat {
         request: Request,
         told: Vec<u8>,
+        /// Until when the server has to know it.
+        until_ms: u64,
     },
 }
 
@@ -427,8 +429,9 @@ impl Client for OldClient {
         {
             return self.reboot(&why, cx);
         }
-        if let Call::Repeat { told: before, request } = &call {
-            if is_executed && *before != told {
+        if let Call::Repeat { told: before, request, until_ms } = &call {
+            let is_forgotten = is(status, NfsStat4::BadStateId) && cx.now_ms > *until_ms;
+            if is_executed && *before != told && !is_forgotten {
                 let what = &request.what;
                 return Err(format!("{what} was answered by {before:02x?}, then by {told:02x?}"));
             }
@@ -452,7 +455,12 @@ impl Client for OldClient {
         }
         let worker = self.worker(index)?;
         if is_repeated && worker.next.is_none() {
-            worker.next = Some(Call::Repeat { request, told });
+            // An owner that has nothing open is remembered for a lease.
+            let until_ms = match call {
+                Call::Close => cx.sent_ms + LEASE_MS,
+                _ => u64::MAX,
+            };
+            worker.next = Some(Call::Repeat { request, told, until_ms });
         }
         Ok(then)
     }

@@ -1,6 +1,6 @@
 //! Which ranges of which files were locked or freed, for whoever shows locks to local processes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -14,8 +14,8 @@ use crate::ranges::Span;
 pub(crate) struct ChangedLocks {
     is_watched: AtomicBool,
     has_some: AtomicBool,
-    /// From the first to the last byte that changed.
-    spans: Mutex<HashMap<FileKey, Span>>,
+    /// From the first to the last byte that changed; in an order that is the same in each run.
+    spans: Mutex<BTreeMap<FileKey, Span>>,
 }
 
 impl ChangedLocks {
@@ -31,9 +31,9 @@ impl ChangedLocks {
     }
 
     /// What has changed since this was asked last.
-    pub(crate) fn take(&self) -> HashMap<FileKey, Span> {
+    pub(crate) fn take(&self) -> BTreeMap<FileKey, Span> {
         if !self.has_some() {
-            return HashMap::new();
+            return BTreeMap::new();
         }
         let mut spans = self.spans.lock();
         self.has_some.store(false, Ordering::Relaxed);

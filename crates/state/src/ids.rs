@@ -220,7 +220,7 @@ fn number(client: ClientId, kind: u64, serial: u64) -> u64 {
 pub struct Principal(pub Box<[u8]>);
 
 /// Names a file, whichever share it is reached by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey {
     /// The caller's number for the file system.
     pub file_system: u64,

@@ -8,7 +8,7 @@ use super::{
     STRANGERS_FROM, Worker,
 };
 use crate::Checked;
-use crate::callbacks::PATH_DOWN;
+use crate::callbacks::{BACK_FAULT, PATH_DOWN};
 use crate::client::{Context, Then};
 use crate::delegated::What;
 use crate::held::LEASE_MS;
@@ -29,8 +29,6 @@ const REVOKED_ALL: u32 = 0x8 | 0x10 | 0x20;
 /// `SEQ4_STATUS_RECALLABLE_STATE_REVOKED`.
 const REVOKED: u32 = 0x40;
 const RESTART_RECLAIM_NEEDED: u32 = 0x100;
-/// `SEQ4_STATUS_BACKCHANNEL_FAULT`.
-const BACK_FAULT: u32 = 0x400;
 /// `EXCHGID4_FLAG_CONFIRMED_R`.
 const CONFIRMED: u32 = 0x8000_0000;
 const JUKEBOX: u32 = 10_008;

@@ -335,7 +335,9 @@ impl Owners {
             let owner = open.get(name);
             owner.is_none_or(|it| !it.sequence.is_busy() && it.used_ms < before_ms)
         };
-        let late: Vec<_> = unconfirmed.extract_if(|_, name| is_late(name)).collect();
+        let mut late: Vec<_> = unconfirmed.extract_if(|_, name| is_late(name)).collect();
+        // They are closed in an order that is the same in each run.
+        late.sort_unstable_by_key(|(number, _)| *number);
         for (_, name) in &late {
             open.remove(name);
         }

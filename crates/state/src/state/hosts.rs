@@ -3,7 +3,7 @@
 //! A host has no lease. It keeps its locks until it gives them up, until its monitor says that it
 //! has restarted, or until the operator ends it.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
@@ -18,8 +18,8 @@ const NAME_BYTES_MAX: usize = 1024;
 /// What the state knows of hosts beside their records.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    /// Files that somebody waits for who is told when they are free.
-    waited_for: Mutex<HashSet<FileKey>>,
+    /// Files that somebody waits for who is told when they are free; in an order that is the same in each run.
+    waited_for: Mutex<BTreeSet<FileKey>>,
 }
 
 impl Hosts {

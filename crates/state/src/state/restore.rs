@@ -1,6 +1,6 @@
 //! A state made again of an image, and told as events.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -103,7 +103,7 @@ impl State {
             self.note_lock(client, opens, number);
         }
         self.note_delegations(client, opens);
-        let files: HashSet<FileKey> = opens.iter().map(|(_, open)| open.file).collect();
+        let files: BTreeSet<FileKey> = opens.iter().map(|(_, open)| open.file).collect();
         for file in files {
             // Others may grant a host something at this time: they note it before this or after.
             self.files.with_locks(&file, |locks| {

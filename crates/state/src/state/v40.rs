@@ -5,7 +5,7 @@
 //! the kept reply; else an [`OwnerInUse`] holds the owner's sequence until [`OwnerInUse::finish`].
 //! In between no other request of that owner begins.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -373,7 +373,7 @@ impl State {
         }
         owners.forget_locker(owner);
         if client.waits.load(Ordering::Relaxed) > 0 {
-            let files: HashSet<FileKey> = opens.iter().map(|(_, record)| record.file).collect();
+            let files: BTreeSet<FileKey> = opens.iter().map(|(_, record)| record.file).collect();
             let time = self.time(client);
             for file in files {
                 self.files.with_locks(&file, |locks| locks.end_waits(client, owner, time));
