@@ -65,8 +65,6 @@ struct Worker {
     waits: Option<(Lock, u64)>,
     /// It was called that it has the lock, before it was told that it waits.
     was_called: bool,
-    /// What it has taken by such calls. The server may call again, if it did not hear the answer.
-    taken: Vec<Lock>,
 }
 
 /// The client.
@@ -193,9 +191,6 @@ impl Client for HostClient {
         }
         if let Some(worker) = self.workers.get_mut(index) {
             worker.was_called = false;
-            if let Call::Wait(lock) = &call {
-                worker.taken.retain(|taken| taken != lock);
-            }
         }
         cx.held.claim(self.number, index as u64, call.lock().cloned(), cx.now_ms);
         let request = self.request(&call);
@@ -294,7 +289,6 @@ impl HostClient {
         let waits = worker.waits.as_ref().is_some_and(|(waited, _)| *waited == lock);
         if asks || waits {
             (worker.waits, worker.was_called) = (None, true);
-            worker.taken.push(lock.clone());
             cx.held.grants_by_call += 1;
             cx.held.lock(cx.now_ms, lock)?;
             if waits {
@@ -302,6 +296,7 @@ impl HostClient {
             }
             return Ok(NlmStat::Granted);
         }
-        Ok(if worker.taken.contains(&lock) { NlmStat::Granted } else { NlmStat::Denied })
+        // As Linux: what it has taken already it does not wait for.
+        Ok(NlmStat::Denied)
     }
 }
