@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::check::{Broken, Check, Findings};
+use crate::check::{Broken, Check, Findings, Violation};
 use crate::crash::Survival;
 use crate::image::Image;
 use crate::journal::Journal;
@@ -333,10 +333,16 @@ fn excuse_by_clock(
 ) {
     let operations = &recording.operations;
     let is_local = |object| is_changed_locally(operations, object);
-    // An acknowledged name is demanded whoever has changed the object.
+    let is_reverted = |violation: &Violation| violation.broken == Broken::Reverted;
+    let has_reverted = findings.violations.iter().any(is_reverted);
+    // An acknowledged name is demanded whoever has changed the object. A name that came back is one link more.
     findings.violations.retain(|violation| {
         let is_name = violation.broken == Broken::Name;
-        violation.broken != Broken::Reverted && (is_name || !violation.object.is_some_and(is_local))
+        let is_of_links =
+            violation.broken == Broken::Attribute && violation.text.contains(" links ");
+        !is_reverted(violation)
+            && !(has_reverted && is_of_links)
+            && (is_name || !violation.object.is_some_and(is_local))
     });
     excuse_under_way(findings, operations, &moment.under_way, state, said, share);
 }
