@@ -338,11 +338,10 @@ fn excuse_by_clock(
     // An acknowledged name is demanded whoever has changed the object. A name that came back is one link more.
     findings.violations.retain(|violation| {
         let is_name = violation.broken == Broken::Name;
-        let is_of_links =
-            violation.broken == Broken::Attribute && violation.text.contains(" links ");
-        !is_reverted(violation)
-            && !(has_reverted && is_of_links)
-            && (is_name || !violation.object.is_some_and(is_local))
+        let is_link = violation.broken == Broken::Attribute && violation.text.contains(" links ");
+        let is_of_them = is_reverted(violation) || has_reverted && is_link;
+        let may_be_local = !is_name && violation.object.is_some_and(is_local);
+        !is_of_them && !may_be_local
     });
     excuse_under_way(findings, operations, &moment.under_way, state, said, share);
 }
