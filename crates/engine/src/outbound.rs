@@ -51,7 +51,7 @@ pub struct OutboundCall {
     /// Its arguments.
     pub arguments: Vec<u8>,
     /// If it tells of a grant: it is repeated until it is answered, as long as
-    /// [`Engine::is_called_about_grant`], which is asked before each call. Others are sent once.
+    /// [`Engine::begin_call_about_grant`] says so, which is asked before each sending. Others are sent once.
     pub grant: Option<Grant>,
 }
 
@@ -106,14 +106,15 @@ impl Engine {
         self.shared.state.is_grant_unanswered(host, file, owner, *range, *kind)
     }
 
-    /// The host is about to be called about a grant; whether it has to be.
-    pub fn is_called_about_grant(&self, grant: &Grant) -> bool {
+    /// Notes that a call about a grant is about to be sent, if it has to be as [`Engine::is_grant_unanswered`] says; whether
+    /// it has. To be asked before each sending, also of the same call.
+    pub fn begin_call_about_grant(&self, grant: &Grant) -> bool {
         let Grant { host, file, owner, range, kind } = grant;
-        self.shared.state.is_called_about_grant(host, file, owner, *range, *kind)
+        self.shared.state.begin_call_about_grant(host, file, owner, *range, *kind)
     }
 
     /// The host has answered with this result. If it does not want the lock, it loses it, unless it may have taken it by an
-    /// earlier answer.
+    /// earlier answer. A refusal of what [`Engine::begin_call_about_grant`] was not asked about changes nothing.
     ///
     /// # Errors
     /// When the result cannot be read: then it was no answer.

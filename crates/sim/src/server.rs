@@ -462,9 +462,9 @@ impl Server {
         std::mem::take(&mut *self.hosts.calls.lock())
     }
 
-    /// Whether a host is to be told of a grant still.
-    pub(crate) fn is_called_about_grant(&self, grant: &Grant) -> bool {
-        self.engine.as_ref().is_some_and(|engine| engine.is_called_about_grant(grant))
+    /// Whether a host is to be told of a grant still; then it is.
+    pub(crate) fn begin_call_about_grant(&self, grant: &Grant) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.begin_call_about_grant(grant))
     }
 
     /// A host has answered.

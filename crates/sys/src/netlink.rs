@@ -34,7 +34,7 @@ pub struct TcpState {
     pub peer: SocketAddr,
     /// Segments that were sent again, since it was made.
     pub retransmitted: u64,
-    /// How many of those the other end had already, as it said (RFC 2883): they were late, not lost.
+    /// How many of those the other end had already, as it said (RFC 2883): the acknowledgement was late, or lost.
     pub needless: u64,
     /// Segments that were sent.
     pub sent: u64,

@@ -341,7 +341,7 @@ fn who_waits_is_told_when_it_has_the_lock() {
 
     // A client that does not want it any more does not keep it.
     let grant = server.sent().pop().unwrap().grant.unwrap();
-    assert!(server.engine.is_called_about_grant(&grant));
+    assert!(server.engine.begin_call_about_grant(&grant));
     server.engine.answer_grant(&grant, &res(NlmStat::Denied)).unwrap();
     assert_eq!(server.lock(&two, 9, true, false), NlmStat::Granted);
 }

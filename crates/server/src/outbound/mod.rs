@@ -320,12 +320,18 @@ impl Shared {
     fn attempt(&self, job: &mut Job) -> bool {
         let Some(engine) = self.engine.upgrade() else { return true };
         if let Until::Answered(grant) = &job.until
-            && !engine.is_called_about_grant(grant)
+            && !engine.is_grant_unanswered(grant)
         {
             return true;
         }
         job.attempts += 1;
-        let called = self.caller.call(job.remote, job.procedure, &job.arguments);
+        let called = match &job.until {
+            Until::Answered(grant) => {
+                let mut begin = || engine.begin_call_about_grant(grant);
+                self.caller.call(job.remote, job.procedure, &job.arguments, Some(&mut begin))
+            }
+            _ => self.caller.call(job.remote, job.procedure, &job.arguments, None),
+        };
         let is_done = match (called, &mut job.until) {
             (Ok(result), Until::Answered(grant)) => engine.answer_grant(grant, &result).is_ok(),
             (Ok(_), _) => true,

@@ -19,6 +19,9 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 /// Over UDP a call is sent so often within [`TIMEOUT`].
 const RETRANSMISSION: Retransmission =
     Retransmission { first_wait: Duration::from_millis(500), attempts: 3 };
+/// The same of a call of which each sending counts.
+const ONE_SENDING: Retransmission =
+    Retransmission { first_wait: Duration::from_secs(1), attempts: 1 };
 /// Connections that are kept for the next call, and for how long. Each new one needs a reserved port,
 /// which is of no use for a minute after it was closed.
 const IDLE_MAX: usize = 256;
@@ -52,7 +55,8 @@ impl Caller {
         Self { rpcbind_port, ports: Mutex::default(), idle: Mutex::default() }
     }
 
-    /// Calls a procedure; its results. It takes a few times [`TIMEOUT`] at most.
+    /// Calls a procedure; its results. It takes a few times [`TIMEOUT`] at most. With `begin` that is asked right before
+    /// each sending whether the call is still to be made.
     ///
     /// # Errors
     /// When there are none.
@@ -61,10 +65,18 @@ impl Caller {
         remote: Remote,
         number: u32,
         arguments: &[u8],
+        begin: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<Vec<u8>, ClientError> {
         let Remote { program, version, .. } = remote;
+        let retransmission = if begin.is_some() { ONE_SENDING } else { RETRANSMISSION };
+        let mut begin = begin;
+        let mut begin = || {
+            let is_wanted = begin.as_mut().is_none_or(|begin| begin());
+            is_wanted.then_some(()).ok_or_else(|| io::Error::other("nobody waits for it any more"))
+        };
         let procedure = Procedure { program, version, number, name: "a program at a client" };
         if let Some(mut stream) = self.take_idle(remote) {
+            begin()?;
             // The client may have closed it: then it is called by another one.
             if let Ok(results) = stream.call(procedure, &Identity::root(), arguments) {
                 self.keep(remote, stream);
@@ -72,7 +84,8 @@ impl Caller {
             }
         }
         let port = self.port(remote)?;
-        let called = connect(remote, port).and_then(|mut way| {
+        let called = connect(remote, port, retransmission).and_then(|mut way| {
+            begin()?;
             let results = way.call(procedure, &Identity::root(), arguments)?;
             Ok((results, way))
         });
@@ -108,7 +121,7 @@ impl Caller {
         if let Some(port) = self.ports.lock().get(&remote) {
             return Ok(*port);
         }
-        let mut transport = connect(remote, self.rpcbind_port)?;
+        let mut transport = connect(remote, self.rpcbind_port, RETRANSMISSION)?;
         let is_udp = remote.transport == Transport::Udp;
         let port = if remote.to.is_ipv4() {
             rpcbind::port(&mut transport, remote.program, remote.version, is_udp)?
@@ -149,7 +162,7 @@ impl RpcTransport for Way {
     }
 }
 
-fn connect(remote: Remote, port: u16) -> Result<Way, ClientError> {
+fn connect(remote: Remote, port: u16, retransmission: Retransmission) -> Result<Way, ClientError> {
     let address = SocketAddr::new(remote.to, port);
     match remote.transport {
         Transport::Tcp => {
@@ -160,7 +173,7 @@ fn connect(remote: Remote, port: u16) -> Result<Way, ClientError> {
         Transport::Udp => {
             let connect = |socket: &Socket| socket.connect(&address.into());
             let socket = reserved::connected(address, remote.from, Type::DGRAM, connect)?;
-            Ok(Way::Datagrams(RpcDatagram::over(socket.into(), RETRANSMISSION)))
+            Ok(Way::Datagrams(RpcDatagram::over(socket.into(), retransmission)))
         }
     }
 }

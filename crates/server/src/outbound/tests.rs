@@ -57,14 +57,23 @@ fn answer(message: &[u8], port: u16, status: u32) -> (Called, Option<Vec<u8>>) {
     (called, (!is_silent).then_some(reply))
 }
 
+/// Sockets of one port.
+fn sockets() -> (TcpListener, UdpSocket) {
+    loop {
+        let udp = UdpSocket::bind((LOCAL, 0)).unwrap();
+        if let Ok(tcp) = TcpListener::bind((LOCAL, udp.local_addr().unwrap().port())) {
+            return (tcp, udp);
+        }
+    }
+}
+
 impl Client {
     fn new(status: u32) -> Self {
-        let (tcp, udp) = loop {
-            let udp = UdpSocket::bind((LOCAL, 0)).unwrap();
-            if let Ok(tcp) = TcpListener::bind((LOCAL, udp.local_addr().unwrap().port())) {
-                break (tcp, udp);
-            }
-        };
+        let (tcp, udp) = sockets();
+        Self::serving(status, tcp, udp)
+    }
+
+    fn serving(status: u32, tcp: TcpListener, udp: UdpSocket) -> Self {
         let port = tcp.local_addr().unwrap().port();
         let (tell, called) = channel();
         let status = Arc::new(AtomicU32::new(status));
@@ -139,6 +148,11 @@ struct Server {
 
 impl Server {
     fn new(client: &Client) -> Self {
+        Self::at(client.port)
+    }
+
+    /// That calls clients at this port.
+    fn at(port: u16) -> Self {
         let rights = Rights { squash: Squash::None, ..Rights::default() };
         let rule = ClientRule { pattern: ClientPattern::Any, grants: Arc::new([rights]) };
         let share = Share {
@@ -171,7 +185,7 @@ impl Server {
         let engine = Arc::new(Engine::new(config, ExportTable::new(vec![export])));
         let place = tempfile::tempdir().unwrap();
         let nsm = Nsm::open(place.path(), true).map_err(|error| error.to_string()).unwrap();
-        let sender = Sender::new(&engine, nsm, client.port);
+        let sender = Sender::new(&engine, nsm, port);
         engine.set_outbound(Arc::new(sender.clone()));
         let mut server = Self { engine, sender, handle: Vec::new(), xid: 0, _place: place };
         let root = server.call(Transport::Tcp, (100_005, 3, 1), |w| w.opaque(b"/a"));
@@ -315,6 +329,34 @@ fn a_grant_that_is_not_wanted_is_taken_back() {
     let client = Client::new(1);
     let mut server = Server::new(&client);
     grant(&mut server, Transport::Tcp);
+    client.next();
+    server.wait_for_hosts(0);
+}
+
+/// As Linux does with what it has taken by an answer that was lost.
+#[test]
+fn a_grant_that_is_refused_when_it_is_told_again_is_not_taken_back() {
+    for transport in [Transport::Udp, Transport::Tcp] {
+        let client = Client::new(u32::MAX);
+        let mut server = Server::new(&client);
+        grant(&mut server, transport);
+        client.next();
+        client.status.store(1, Ordering::Relaxed);
+        client.next();
+        server.wait_for_rest();
+        assert_eq!(server.lock(transport, "one", 1, 2), 3, "{transport:?}: it is taken");
+    }
+}
+
+/// A client that cannot be reached at first has taken nothing.
+#[test]
+fn a_grant_that_was_never_told_before_can_be_refused() {
+    let port = sockets().0.local_addr().unwrap().port();
+    let mut server = Server::at(port);
+    grant(&mut server, Transport::Tcp);
+    std::thread::sleep(Duration::from_millis(100));
+    let tcp = TcpListener::bind((LOCAL, port)).unwrap();
+    let client = Client::serving(1, tcp, UdpSocket::bind((LOCAL, port)).unwrap());
     client.next();
     server.wait_for_hosts(0);
 }

@@ -19,7 +19,7 @@ impl World {
         grant: Box<Grant>,
         pause_ms: u64,
     ) -> Checked {
-        if epoch != self.epoch || !self.server.is_called_about_grant(&grant) {
+        if epoch != self.epoch || !self.server.begin_call_about_grant(&grant) {
             return Ok(());
         }
         let client = (0..self.links.len()).find(|client| address(*client) == call.to);

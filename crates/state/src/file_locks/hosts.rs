@@ -31,6 +31,8 @@ pub(super) struct Unanswered {
     before: Vec<(Span, LockKind)>,
     /// How often its host was called since.
     calls: u32,
+    /// Whether the host has refused it when it may have taken it already: it is not called any more, and may cancel.
+    is_settled: bool,
 }
 
 /// What becomes of a grant.
@@ -74,6 +76,7 @@ impl FileLocks {
             kind,
             before,
             calls: 0,
+            is_settled: false,
         });
         self.granted.push(Grant { owner: owner.clone(), span, kind, note, growth });
     }
@@ -97,13 +100,13 @@ impl FileLocks {
 
     /// Whether a grant was not acknowledged, and is still in effect.
     pub(crate) fn is_unanswered(&self, owner: &LockOwner, span: Span, kind: LockKind) -> bool {
-        self.unanswered.iter().any(|grant| grant.is(owner, span, kind))
+        self.unanswered.iter().any(|grant| grant.is(owner, span, kind) && !grant.is_settled)
     }
 
-    /// The host is about to be called about a grant; whether it has to be.
-    pub(crate) fn is_called(&mut self, owner: &LockOwner, span: Span, kind: LockKind) -> bool {
+    /// Notes that a call about a grant is about to be sent, if it has to be; whether it has.
+    pub(crate) fn begin_call(&mut self, owner: &LockOwner, span: Span, kind: LockKind) -> bool {
         let grant = self.unanswered.iter_mut().find(|grant| grant.is(owner, span, kind));
-        let Some(grant) = grant else { return false };
+        let Some(grant) = grant.filter(|grant| !grant.is_settled) else { return false };
         grant.calls += 1;
         true
     }
@@ -126,7 +129,12 @@ impl FileLocks {
             }
             // It is about an earlier grant of the same lock.
             (GrantAnswer::Refused, 0) => {}
-            (GrantAnswer::Wanted | GrantAnswer::Refused, _) => {
+            (GrantAnswer::Refused, _) => {
+                if let Some(grant) = self.unanswered.get_mut(place) {
+                    grant.is_settled = true;
+                }
+            }
+            (GrantAnswer::Wanted, _) => {
                 self.unanswered.swap_remove(place);
             }
         }

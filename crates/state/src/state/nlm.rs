@@ -217,8 +217,9 @@ impl State {
         known == Some(true)
     }
 
-    /// The host is about to be called about a grant. Whether it has to be, as [`State::is_grant_unanswered`] says.
-    pub fn is_called_about_grant(
+    /// Notes that a call about a grant is about to be sent, if it has to be as [`State::is_grant_unanswered`] says; whether
+    /// it has.
+    pub fn begin_call_about_grant(
         &self,
         host: &Host,
         file: &FileKey,
@@ -227,12 +228,13 @@ impl State {
         kind: LockKind,
     ) -> bool {
         let (Ok(span), Ok(owner)) = (range.span(), owner_of(host, owner)) else { return false };
-        let known = self.files.with_locks(file, |locks| locks.is_called(&owner, span, kind));
+        let known = self.files.with_locks(file, |locks| locks.begin_call(&owner, span, kind));
         known == Some(true)
     }
 
-    /// What becomes of a grant. If the host refuses the lock, and was called once, it has what it had before. If it was
-    /// called more than once it has the lock: it may have taken it by an answer that was lost, and refuse it for that.
+    /// What becomes of a grant. If the host refuses the lock, and was called once ([`State::begin_call_about_grant`]), it has
+    /// what it had before. If it was called more than once it has the lock until it cancels or unlocks: it may have taken it
+    /// by an answer that was lost, and refuse it for that. A refusal of what it was not called about changes nothing.
     ///
     /// # Errors
     /// [`StateError::Invalid`] as of [`State::nlm_lock`].

@@ -75,7 +75,7 @@ fn granted(state: &State) -> Vec<u32> {
 
 fn answer(state: &State, host: &Host, svid: u32, is_wanted: bool) {
     let owner = owner(svid);
-    let known = state.is_called_about_grant(host, &file(1), &owner, ALL, LockKind::Write);
+    let known = state.begin_call_about_grant(host, &file(1), &owner, ALL, LockKind::Write);
     assert!(known, "{svid}");
     let says = if is_wanted { GrantAnswer::Wanted } else { GrantAnswer::Refused };
     let answered = state.answer_grant(host, &file(1), &owner, ALL, LockKind::Write, says);
@@ -93,21 +93,21 @@ fn who_was_called_twice_and_refuses_may_have_the_lock() {
     assert!(writes(&state, &three, 3, true).is_err());
     unlock(&state, &one, 1, ALL);
     assert_eq!(granted(&state), [2]);
-    let is_called = || state.is_called_about_grant(&two, &file(1), &owner(2), ALL, LockKind::Write);
+    let call = || state.begin_call_about_grant(&two, &file(1), &owner(2), ALL, LockKind::Write);
     let refuses = || {
         let says = GrantAnswer::Refused;
         state.answer_grant(&two, &file(1), &owner(2), ALL, LockKind::Write, says).expect("answer");
     };
     // Nobody has asked yet: that is of an earlier grant.
     refuses();
-    assert!(is_called());
-    assert!(is_called());
+    assert!(call() && call());
     refuses();
-    assert!(!is_called());
+    assert!(!call());
     assert_eq!(granted(&state), []);
     assert!(writes(&state, &one, 1, false).is_err());
     // Who has it not, though, gives it up as it cancels its wait.
-    unlock(&state, &two, 2, ALL);
+    let cancelled = state.nlm_cancel(&two, &file(1), &owner(2), ALL, LockKind::Write);
+    assert_eq!(cancelled, Ok(true));
     assert_eq!(granted(&state), [3]);
 }
 
@@ -673,7 +673,7 @@ impl Run {
                 let (host, owner) = (&self.hosts[who / 2], owner(who as u32));
                 let range = of_bytes(first, last);
                 let (state, at) = (&self.state, file(1));
-                assert!(state.is_called_about_grant(host, &at, &owner, range, kind));
+                assert!(state.begin_call_about_grant(host, &at, &owner, range, kind));
                 let says = if is_wanted { GrantAnswer::Wanted } else { GrantAnswer::Refused };
                 state.answer_grant(host, &at, &owner, range, kind, says).expect("answer");
                 if is_wanted {

@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 fn tcp(view: &View<'_>) -> Vec<Found> {
-    // Of what the other end had already nothing was lost: on a busy machine answers come late.
+    // What the other end had already was not lost on the way there: on a busy machine acknowledgements come late.
     let again = view.protocol("Tcp.RetransSegs").without(view.protocol("TcpExt.TCPDSACKRecv"));
     let Some(share) = Share::of(again, view.protocol("Tcp.OutSegs"), 1000) else {
         return Vec::new();
@@ -124,7 +124,7 @@ fn peers(view: &View<'_>) -> Vec<Found> {
         let is_client = after.local.port() == NFS_PORT;
         let sums = by_peer.entry((after.peer.ip(), is_client)).or_default();
         let counts = [
-            count(|one| one.retransmitted.saturating_sub(one.needless)),
+            count(|one| one.retransmitted).without(count(|one| one.needless)),
             count(|one| one.sent),
             count(|one| one.out_of_order),
             count(|one| one.received),
