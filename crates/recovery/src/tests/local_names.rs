@@ -188,46 +188,55 @@ fn a_removed_name_goes_though_another_was_moved_unless_it_is_the_last() {
     assert!(report.conflicts.iter().all(|it| it.kind == ConflictKind::Gone));
 }
 
-/// A client links a file and renames it by its first name; a local process renames the link. The crash takes the
-/// client's RENAME, and nothing tells whether local changes came before it: the acknowledged name is there, and the
-/// local one stays.
+/// A client links a file and renames it by its first name, and the crash takes the RENAME. If it takes the LINK as well, both
+/// names are made again. If a local process had renamed the link, and nothing tells whether that came before, the
+/// acknowledged name is there, and the local one stays.
 #[test]
-fn a_renamed_file_has_its_new_name_though_a_local_process_moved_another() {
-    let mut disk = Disk::new();
-    let object = key(FILE);
-    disk.add(object, FileKind::Regular);
-    let log = |disk: &Disk, action: Action<'_>, dir: u64| {
-        let mut change = Change::new(action);
-        let told = [key(dir), object];
-        change.after.extend(told.iter().filter_map(|it| Some((*it, disk.attr(it)?))));
-        record(&change)
-    };
-    let name = |disk: &mut Disk, dir: u64, from: Option<&[u8]>, to: Option<&[u8]>| {
-        disk.clock += 1;
-        disk.change_names(&key(dir), |names| {
-            from.map(|from| names.remove(from));
-            to.map(|to| names.insert(to.to_vec(), object));
-        });
-        disk.touch(&object, false);
-    };
-    name(&mut disk, 0, None, Some(b"made"));
-    name(&mut disk, 2, None, Some(b"linked"));
-    let linked = Action::Link { place: Place { dir: key(2), name: b"linked" }, object };
-    let mut records = vec![log(&disk, linked, 2)];
-    name(&mut disk, 2, Some(b"linked"), Some(b"local"));
-    let mut later = disk.clone();
-    name(&mut later, 0, Some(b"made"), None);
-    name(&mut later, 1, None, Some(b"renamed"));
-    let [from, to] = [(0, b"made".as_slice()), (1, b"renamed")];
-    let [from, to] = [from, to].map(|(dir, name)| Place { dir: key(dir), name });
-    let renamed = Action::Rename { from, to, object, is_directory: false, victim: None };
-    records.push(log(&later, renamed, 1));
-    replay_by(Replay::default(), &mut disk, &records, &mut None).unwrap();
-    let has = |dir: u64, name: &[u8]| disk.names_of(&key(dir)).unwrap().get(name) == Some(&object);
-    assert!(has(1, b"renamed") && has(2, b"local"), "{:?}", names(&disk));
-    assert!(!has(0, b"made"), "{:?}", names(&disk));
-    let is_aside = |name: &Vec<u8>| name.starts_with(ASIDE_PREFIX);
-    assert!((0..3).all(|dir| !disk.names_of(&key(dir)).unwrap().keys().any(is_aside)));
+fn a_renamed_file_has_its_new_name_whatever_became_of_another() {
+    for is_moved in [false, true] {
+        let mut disk = Disk::new();
+        let object = key(FILE);
+        disk.add(object, FileKind::Regular);
+        let log = |disk: &Disk, action: Action<'_>, dir: u64| {
+            let mut change = Change::new(action);
+            let told = [key(dir), object];
+            change.after.extend(told.iter().filter_map(|it| Some((*it, disk.attr(it)?))));
+            record(&change)
+        };
+        let name = |disk: &mut Disk, dir: u64, from: Option<&[u8]>, to: Option<&[u8]>| {
+            disk.clock += 1;
+            disk.change_names(&key(dir), |names| {
+                from.map(|from| names.remove(from));
+                to.map(|to| names.insert(to.to_vec(), object));
+            });
+            disk.touch(&object, false);
+        };
+        name(&mut disk, 0, None, Some(b"made"));
+        let mut later = disk.clone();
+        name(&mut later, 2, None, Some(b"linked"));
+        let linked = Action::Link { place: Place { dir: key(2), name: b"linked" }, object };
+        let mut records = vec![log(&later, linked, 2)];
+        if is_moved {
+            name(&mut later, 2, Some(b"linked"), Some(b"local"));
+            disk = later.clone();
+        }
+        name(&mut later, 0, Some(b"made"), None);
+        name(&mut later, 1, None, Some(b"renamed"));
+        let [from, to] = [(0, b"made".as_slice()), (1, b"renamed")];
+        let [from, to] = [from, to].map(|(dir, name)| Place { dir: key(dir), name });
+        let renamed = Action::Rename { from, to, object, is_directory: false, victim: None };
+        records.push(log(&later, renamed, 1));
+        let report = replay_by(Replay::default(), &mut disk, &records, &mut None).unwrap();
+        let has =
+            |dir: u64, name: &[u8]| disk.names_of(&key(dir)).unwrap().get(name) == Some(&object);
+        let other: &[u8] = if is_moved { b"local" } else { b"linked" };
+        assert!(has(1, b"renamed") && has(2, other), "{:?}", names(&disk));
+        assert!(!has(0, b"made"), "{:?}", names(&disk));
+        assert_eq!(disk.links(&object), 2 + usize::from(has(2, b"linked") && is_moved));
+        assert!(is_moved || report.conflicts.is_empty(), "{:?}", report.conflicts);
+        let is_aside = |name: &Vec<u8>| name.starts_with(ASIDE_PREFIX);
+        assert!((0..3).all(|dir| !disk.names_of(&key(dir)).unwrap().keys().any(is_aside)));
+    }
 }
 
 /// A file that a local process has renamed is not told by the name that it had.
