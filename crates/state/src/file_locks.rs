@@ -11,9 +11,9 @@
 //! for it. It waits until it cancels; after a lease it keeps nobody else out any more.
 
 mod hosts;
+mod local;
 
 pub use hosts::GrantAnswer;
-mod local;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

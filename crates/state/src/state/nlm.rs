@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::attempt::Stopped;
 use crate::client::lock_owner::LockOwner;
 use crate::client::opens::ClientOpens;
-use crate::file_locks::{Asking, GrantAnswer, Refused, Tells};
+use crate::file_locks::{Asking, FileLocks, GrantAnswer, Refused, Tells};
 use crate::host::{LOCKS, OWNER_BYTES_MAX};
 use crate::ids::OpenNumber;
 use crate::image::Event;
@@ -212,9 +212,9 @@ impl State {
         range: LockRange,
         kind: LockKind,
     ) -> bool {
-        let (Ok(span), Ok(owner)) = (range.span(), owner_of(host, owner)) else { return false };
-        let known = self.files.with_locks(file, |locks| locks.is_unanswered(&owner, span, kind));
-        known == Some(true)
+        self.with_grant(host, file, owner, range, |locks, owner, span| {
+            locks.is_unanswered(owner, span, kind)
+        })
     }
 
     /// Notes that a call about a grant is about to be sent, if it has to be as [`State::is_grant_unanswered`] says; whether
@@ -227,9 +227,22 @@ impl State {
         range: LockRange,
         kind: LockKind,
     ) -> bool {
+        self.with_grant(host, file, owner, range, |locks, owner, span| {
+            locks.begin_call(owner, span, kind)
+        })
+    }
+
+    /// Asks a file's locks about a grant; `false` where there can be none.
+    fn with_grant(
+        &self,
+        host: &Host,
+        file: &FileKey,
+        owner: &NlmOwner,
+        range: LockRange,
+        ask: impl FnOnce(&mut FileLocks, &LockOwner, Span) -> bool,
+    ) -> bool {
         let (Ok(span), Ok(owner)) = (range.span(), owner_of(host, owner)) else { return false };
-        let known = self.files.with_locks(file, |locks| locks.begin_call(&owner, span, kind));
-        known == Some(true)
+        self.files.with_locks(file, |locks| ask(locks, &owner, span)).unwrap_or(false)
     }
 
     /// What becomes of a grant. If the host refuses the lock, and was called once ([`State::begin_call_about_grant`]), it has

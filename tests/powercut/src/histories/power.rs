@@ -338,12 +338,23 @@ fn excuse_by_clock(
     // An acknowledged name is demanded whoever has changed the object. A name that came back is one link more.
     findings.violations.retain(|violation| {
         let is_name = violation.broken == Broken::Name;
-        let is_link = violation.broken == Broken::Attribute && violation.text.contains(" links ");
+        let is_link = violation.broken == Broken::Attribute && tells_more_links(&violation.text);
         let is_of_them = is_reverted(violation) || has_reverted && is_link;
         let may_be_local = !is_name && violation.object.is_some_and(is_local);
         !is_of_them && !may_be_local
     });
     excuse_under_way(findings, operations, &moment.under_way, state, said, share);
+}
+
+/// Whether a violation tells that there are more links than there should be.
+fn tells_more_links(text: &str) -> bool {
+    let numbers = text.split_once(" links ").and_then(|(_, rest)| {
+        let mut words = rest.split([' ', ',']);
+        let seen: u32 = words.next()?.parse().ok()?;
+        let ("instead", "of") = (words.next()?, words.next()?) else { return None };
+        Some((seen, words.next()?.parse::<u32>().ok()?))
+    });
+    numbers.is_some_and(|(seen, wanted)| seen > wanted)
 }
 
 /// What clients see, and what they are answered when they send again.
@@ -611,4 +622,18 @@ fn cut_again(
         mounted.unmount()?;
     }
     stage.tell(&head, &findings, (&next.operations, &images), tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_more_links_are_excused() {
+        assert!(tells_more_links("#841: links 2 instead of 1, at name-01/name-01"));
+        assert!(tells_more_links("#841: mode 644 instead of 600, links 2 instead of 1"));
+        for other in ["#841: links 1 instead of 2", "#841: uid 2 instead of 1", "#1: links"] {
+            assert!(!tells_more_links(other), "{other}");
+        }
+    }
 }
