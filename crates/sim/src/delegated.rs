@@ -48,6 +48,8 @@ struct Hold {
     from_ms: u64,
     /// Acts that were answered before were compared.
     compared_ms: u64,
+    /// What is known since the first loss of all after it was given: whether others had ended it by then.
+    was_ended: Option<bool>,
 }
 
 /// Something that was done.
@@ -96,7 +98,7 @@ impl Delegated {
         let file = self.files.entry(file).or_default();
         file.holds
             .retain(|hold| (hold.who, hold.what.is_delegation()) != (who, what.is_delegation()));
-        file.holds.push(Hold { who, what, from_ms: now_ms, compared_ms: now_ms });
+        file.holds.push(Hold { who, what, from_ms: now_ms, compared_ms: now_ms, was_ended: None });
         self.granted += u64::from(what.is_delegation());
     }
 
@@ -155,6 +157,31 @@ impl Delegated {
         }
     }
 
+    /// The server loses all that it does not record: what others did before a time, and were told of, it has recorded
+    /// of whose delegations that ended. After the loss it knows of none that they could end.
+    pub(crate) fn loses_all(&mut self, before_ms: u64) {
+        for File { holds, acts, .. } in self.files.values_mut() {
+            for hold in holds.iter_mut().filter(|hold| hold.what.is_delegation()) {
+                let ends = |act: &Act| {
+                    act.by != hold.who
+                        && act.sent_ms > hold.from_ms
+                        && act.answered_ms < before_ms
+                        && hold.what.forbids(act.what)
+                };
+                let is_ended = acts.iter().any(ends);
+                hold.was_ended.get_or_insert(is_ended);
+            }
+        }
+    }
+
+    /// Whether others had ended somebody's delegation of a file before the server lost all, though it may not have
+    /// heard so.
+    pub(crate) fn was_ended(&self, who: u64, file: u64) -> bool {
+        let holds = self.files.get(&file).map_or(&[][..], |file| &file.holds);
+        let mut delegations = holds.iter().filter(|hold| hold.what.is_delegation());
+        delegations.any(|hold| hold.who == who && hold.was_ended == Some(true))
+    }
+
     /// Whatever somebody has it still had when the server executed a call that was sent then.
     ///
     /// # Errors
@@ -203,6 +230,25 @@ mod tests {
                 all.had_all(1, 30).expect("it may have been given up before");
                 assert_eq!(all.had_all(1, 31).is_err(), forbidden, "{act:?}, {writes}");
             }
+        }
+    }
+
+    #[test]
+    fn what_was_ended_before_a_loss_is_known() {
+        for (before_ms, ended) in [(30, false), (31, true)] {
+            let mut all = Delegated::default();
+            all.gets(1, 0, What::Delegation(false), 5, 10);
+            all.did(1, 0, What::Change, 11, 12);
+            all.did(2, 0, What::Look, 11, 12);
+            all.did(2, 0, What::Change, 20, 30);
+            assert!(!all.was_ended(1, 0), "nothing is lost yet");
+            all.loses_all(before_ms);
+            assert_eq!(all.was_ended(1, 0), ended);
+            assert!(!all.was_ended(2, 0) && !all.was_ended(1, 1));
+            all.loses_all(40);
+            assert_eq!(all.was_ended(1, 0), ended, "the server did not have it any more");
+            all.gets(1, 0, What::Delegation(false), 35, 41);
+            assert!(!all.was_ended(1, 0), "it is another one");
         }
     }
 

@@ -126,6 +126,8 @@ struct Lost {
     content: Option<u64>,
     /// Until when the server must give it back.
     until_ms: u64,
+    /// Others had ended it before the loss.
+    was_ended: bool,
 }
 
 /// The client.
@@ -144,6 +146,10 @@ pub(crate) struct DelegateClient {
     handles: Vec<Vec<u8>>,
     files: Vec<File>,
     to_reclaim: Vec<Lost>,
+    /// The server knows that it has reclaimed all that it could.
+    is_whole: bool,
+    /// Until when the server must give back what it had when it was so last.
+    until_ms: u64,
     silent_until_ms: u64,
     /// When its session was made.
     made_ms: u64,
@@ -175,6 +181,8 @@ impl DelegateClient {
             files: vec![File::default(); handles.len()],
             handles,
             to_reclaim: Vec::new(),
+            is_whole: false,
+            until_ms: 0,
             silent_until_ms: 0,
             made_ms: 0,
             is_path_down: false,

@@ -393,6 +393,7 @@ fn find_and_open(
         may_open(call, target, access, is_reclaim || delegation.is_some())?;
     }
     let file = file_key(target);
+    reclaim::require_unrevoked(state, client, &file, reclaimed)?;
     let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
     let repeats = repeats(run, is_reclaim);
     let refused = |error| reclaim::status_of(error, is_reclaim);

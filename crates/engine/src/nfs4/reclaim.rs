@@ -1,6 +1,6 @@
 //! What may be while clients reclaim what the server has lost (RFC 8881 §8.4.2, RFC 7530 §9.6.2).
 
-use steadfast_state::{Client, StateError};
+use steadfast_state::{Client, DelegationKind, FileKey, State, StateError};
 use steadfast_wire::nfs4::NfsStat4;
 
 use super::status::{OrStatus, status_of_state};
@@ -56,6 +56,20 @@ pub(super) fn admit(
 /// `ReclaimBad`.
 pub(super) fn require_no_delegation(delegation: u32) -> Result<(), NfsStat4> {
     if delegation == DELEGATE_NONE { Ok(()) } else { Err(NfsStat4::ReclaimBad) }
+}
+
+/// What a client says that it was delegated it did not lose before the server lost all.
+///
+/// # Errors
+/// `NoGrace`: also the open may be known to its client alone, and be in the way of who got the file since.
+pub(super) fn require_unrevoked(
+    state: &State,
+    client: &Client,
+    file: &FileKey,
+    delegated: Option<DelegationKind>,
+) -> Result<(), NfsStat4> {
+    let Some(_) = delegated else { return Ok(()) };
+    state.may_reclaim_delegation(client, file).or_status()
 }
 
 /// The status of an error of the state: what is reclaimed cannot be another's.

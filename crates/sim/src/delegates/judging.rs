@@ -268,7 +268,13 @@ impl DelegateClient {
             return Err(format!("the server has forgotten client {} in time", self.number));
         }
         let was_valid = cx.held.is_valid(self.number, cx.lost_ms);
-        let until_ms = if was_valid { cx.found_lost_ms + LEASE_MS } else { 0 };
+        if self.is_whole {
+            self.until_ms = if was_valid { cx.found_lost_ms + LEASE_MS } else { 0 };
+        }
+        // What it has of before is due for as long as after the first loss: when that grace period is over, others may
+        // have got a part of what it had not reclaimed.
+        let until_ms = self.until_ms;
+        self.is_whole = false;
         if !has_lost {
             self.to_reclaim.clear();
         }
@@ -291,7 +297,8 @@ impl DelegateClient {
             for what in opened.into_iter().chain(delegated).filter(|_| has_lost) {
                 let is_sure = matches!(what, What::Open(_)) || sure.is_some();
                 let until_ms = if is_sure { until_ms } else { 0 };
-                self.to_reclaim.push(Lost { file, what, content, until_ms });
+                let was_ended = cx.delegated.was_ended(self.number, file);
+                self.to_reclaim.push(Lost { file, what, content, until_ms, was_ended });
             }
         }
         cx.delegated.gives_up_all(self.number);
@@ -323,7 +330,7 @@ impl DelegateClient {
         let mut did = |file, what| cx.delegated.did(number, file, what, sent_ms, now_ms);
         match call {
             Call::Complete if status == 0 || is(status, NfsStat4::CompleteAlready) => {
-                self.phase = Phase::Ready;
+                (self.phase, self.is_whole) = (Phase::Ready, true);
             }
             Call::Reclaim(file, what) => self.reclaimed((file, what), status, r, cx)?,
             Call::Open { file, writes, .. } if status == 0 => {
@@ -452,6 +459,9 @@ impl DelegateClient {
         };
         let writes = matches!(what, What::Open(true) | What::Delegation(true));
         let granted = if status == 0 { self.opened(file, writes, r, cx)? } else { None };
+        if lost.was_ended && matches!(what, What::Delegation(_)) && granted.is_some() {
+            return Err(format!("{what:?} of file {file} is reclaimed, and others had ended it"));
+        }
         let is_missing = status != 0 || matches!(what, What::Delegation(_)) && granted.is_none();
         let is_due = cx.now_ms < lost.until_ms;
         // Who changes a file at that time, without state, takes delegations of those who have come before.

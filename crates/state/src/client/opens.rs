@@ -210,6 +210,12 @@ impl ClientOpens {
         self.by_number.iter().map(|(number, record)| (*number, record))
     }
 
+    /// Files of which the client has lost a delegation, and has not said that it knows.
+    pub(crate) fn revoked(&self) -> impl Iterator<Item = FileKey> {
+        let revoked = self.delegations.values().filter(|record| record.is_revoked);
+        revoked.map(|record| record.file)
+    }
+
     /// Whether an owner has opens.
     pub(crate) fn has_owner(&self, owner: &[u8]) -> bool {
         self.owners.contains(owner)

@@ -5,15 +5,18 @@
 //! else is told that he has what it lost. Records of another instance than the server's are the
 //! old list: their clients may reclaim until the grace period ends. One event ends it, and with it
 //! the old list. So a second crash before that loses nothing.
+//!
+//! A client that goes on may have lost a delegation, and not have heard so. That is recorded until it
+//! says that it has (`FREE_STATEID`): it may not take that one back, which others got in the way of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::codec::{ImageError, Put, Take};
-use crate::ClientId;
+use crate::{ClientId, FileKey};
 
 /// A client that has state, or had some.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,10 @@ pub(crate) enum RecordEvent {
     GraceEnded(u32),
     /// From now on this instance, or the one before it until it has ended, goes on with the records.
     InstanceBegan(u32),
+    /// The client's delegation of this file was revoked.
+    Revoked(ClientId, FileKey),
+    /// It has heard so of all that it had of this file.
+    Acknowledged(ClientId, FileKey),
 }
 
 impl RecordEvent {
@@ -77,6 +84,16 @@ impl RecordEvent {
                 put.u8(5);
                 put.u32(*instance);
             }
+            Self::Revoked(id, file) => {
+                put.u8(6);
+                put.u64(id.0);
+                put.file(file);
+            }
+            Self::Acknowledged(id, file) => {
+                put.u8(7);
+                put.u64(id.0);
+                put.file(file);
+            }
         }
     }
 
@@ -98,6 +115,8 @@ impl RecordEvent {
             3 => Self::Struck(take.client()?),
             4 => Self::GraceEnded(take.u32()?),
             5 => Self::InstanceBegan(take.u32()?),
+            6 => Self::Revoked(take.client()?, take.file()?),
+            7 => Self::Acknowledged(take.client()?, take.file()?),
             _ => return Err(ImageError),
         };
         *bytes = take.0;
@@ -109,6 +128,8 @@ impl RecordEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRecords {
     all: BTreeMap<ClientId, ClientRecord>,
+    /// Files of which clients that are recorded have lost a delegation, and have not said that they know.
+    revoked: BTreeSet<(ClientId, FileKey)>,
     /// The last instance that used them; 0 if that was never told.
     instance: u32,
 }
@@ -133,6 +154,9 @@ impl ClientRecords {
         for (id, record) in &self.all {
             RecordEvent::Recorded(*id, record.clone()).append(events);
         }
+        for (id, file) in &self.revoked {
+            RecordEvent::Revoked(*id, *file).append(events);
+        }
     }
 
     /// Appends the event that this instance uses the records from now on. It has to be stable before
@@ -149,6 +173,15 @@ impl ClientRecords {
     /// The records, by client id.
     pub fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientRecord)> {
         self.all.iter().map(|(id, record)| (*id, record))
+    }
+
+    pub(crate) fn get(&self, id: ClientId) -> Option<&ClientRecord> {
+        self.all.get(&id)
+    }
+
+    /// Files of which clients have lost a delegation, and do not know it yet as far as they have said.
+    pub(crate) fn revoked(&self) -> impl Iterator<Item = (ClientId, FileKey)> {
+        self.revoked.iter().copied()
     }
 
     /// How many records there are.
@@ -174,9 +207,21 @@ impl ClientRecords {
             }
             RecordEvent::Struck(id) => {
                 self.all.remove(&id);
+                self.revoked.retain(|(of, _)| *of != id);
             }
-            RecordEvent::GraceEnded(instance) => self.all.retain(|id, _| id.instance() == instance),
+            RecordEvent::GraceEnded(instance) => {
+                self.all.retain(|id, _| id.instance() == instance);
+                self.revoked.retain(|(id, _)| id.instance() == instance);
+            }
             RecordEvent::InstanceBegan(instance) => self.instance = instance,
+            RecordEvent::Revoked(id, file) => {
+                if self.all.contains_key(&id) {
+                    self.revoked.insert((id, file));
+                }
+            }
+            RecordEvent::Acknowledged(id, file) => {
+                self.revoked.remove(&(id, file));
+            }
         }
     }
 }

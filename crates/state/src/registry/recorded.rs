@@ -1,9 +1,11 @@
 //! Which clients are recorded on stable storage ([`ClientRecord`]).
 
+use std::collections::BTreeSet;
+
 use super::{Record, Registry};
-use crate::ClientId;
 use crate::client::Recorded;
 use crate::image::{ClientRecord, RecordEvent};
+use crate::{ClientId, FileKey};
 
 /// By what a client is found again after the server has lost its state.
 pub(crate) struct Identity {
@@ -90,6 +92,24 @@ impl Registry {
             if recorded < wanted && has_state {
                 self.record(record.client.id(), wanted);
             }
+        }
+    }
+
+    /// Records of which files clients have lost delegations, as far as these records of this instance say otherwise,
+    /// since the process before was killed.
+    pub(crate) fn record_revoked(&self, mut recorded: BTreeSet<(ClientId, FileKey)>) {
+        let clients = self.records().filter_map(Record::of_nfs4).map(|record| &record.client);
+        for client in clients.filter(|client| client.recorded() > Recorded::Not) {
+            let opens = client.opens.lock();
+            let revoked: BTreeSet<_> = opens.revoked().map(|file| (client.id(), file)).collect();
+            for (id, file) in revoked {
+                if !recorded.remove(&(id, file)) {
+                    self.journal.records.note(&RecordEvent::Revoked(id, file));
+                }
+            }
+        }
+        for (id, file) in recorded.into_iter().filter(|(id, _)| self.find(*id).is_some()) {
+            self.journal.records.note(&RecordEvent::Acknowledged(id, file));
         }
     }
 

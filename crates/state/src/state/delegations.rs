@@ -27,10 +27,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::attempt::Stopped;
+use crate::client::Recorded;
 use crate::delegation_record::{DelegationKind, DelegationRecord};
 use crate::gate::place;
 use crate::ids::DelegationNumber;
-use crate::image::Event;
+use crate::image::{Event, RecordEvent};
 use crate::settings::Delegations as Given;
 use crate::share::Share;
 use crate::written_unseen::WrittenUnseen;
@@ -453,6 +454,10 @@ impl State {
         if opens.is_ended || opens.delegations.len() >= count_max {
             return Err(NotDelegated::Resource);
         }
+        // After a loss of all nobody could tell the new one from that of which it may not have heard.
+        if client.revoked.load(Ordering::Relaxed) > 0 && opens.revoked().any(|lost| lost == file) {
+            return Err(NotDelegated::Contention);
+        }
         let mut shard = self.delegations.shard(&file).ok_or(NotDelegated::Resource)?;
         let own = shard.files.get(&file).and_then(|all| {
             all.iter().find(|held| Arc::ptr_eq(&held.client, client)).map(|held| held.kind)
@@ -657,8 +662,14 @@ impl State {
         }
         if let Some(number) = id.delegation_number(self.settings.instance) {
             self.delegation_gone(client, number);
-            opens.delegations.remove(&number);
+            let freed = opens.delegations.remove(&number);
             client.revoked.fetch_sub(1, Ordering::Relaxed);
+            if let Some(DelegationRecord { file, .. }) = freed
+                && client.recorded() > Recorded::Not
+                && opens.revoked().all(|other| other != file)
+            {
+                self.journal.records.note(&RecordEvent::Acknowledged(client.id(), file));
+            }
         }
         Ok(())
     }
@@ -672,6 +683,9 @@ impl State {
         // Before others get what it kept from them.
         self.journal.note(&Event::DelegationRevoked { client: client.id(), number });
         self.journal.takes_away();
+        if client.recorded() > Recorded::Not {
+            self.journal.records.note(&RecordEvent::Revoked(client.id(), *file));
+        }
         client.revoked.fetch_add(1, Ordering::Relaxed);
         self.delegations.counters.revoked.fetch_add(1, Ordering::Relaxed);
         self.release_delegation(file, number);

@@ -6,7 +6,7 @@
 //! each recorded client from minor version 1 on has sent `RECLAIM_COMPLETE`, if there are no others:
 //! clients of minor version 0, and hosts that speak NLM, do not say when they have all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::client::Recorded;
 use crate::image::{ClientRecords, RecordEvent};
 use crate::registry::recorded::Identity;
-use crate::{Client, ClientId, State, StateError};
+use crate::{Client, ClientId, FileKey, State, StateError};
 
 /// Which owner: whether `SETCLIENTID` named it, and its name.
 type Key = (bool, Box<[u8]>);
@@ -34,6 +34,8 @@ struct Former {
     /// Those who have not said yet that they have all, with their principals: nobody else says so for
     /// them.
     reclaiming: HashSet<(Key, Box<[u8]>)>,
+    /// Files of which they had lost a delegation before, and may not know it.
+    revoked: HashSet<(Key, Life, FileKey)>,
 }
 
 /// The grace period.
@@ -121,6 +123,27 @@ impl State {
         let is_former = lives.iter().any(|life| life.0 == principal && life.1 == verifier);
         client.note_former(is_former);
         Ok(is_former)
+    }
+
+    /// Whether a client that may reclaim may take again a delegation of this file: it has not lost one before the
+    /// loss of all, without having said that it knows (RFC 8881 §8.4.3).
+    ///
+    /// # Errors
+    /// [`StateError::NoGrace`] if it has.
+    pub fn may_reclaim_delegation(
+        &self,
+        client: &Client,
+        file: &FileKey,
+    ) -> Result<(), StateError> {
+        if self.grace.former.lock().revoked.is_empty() {
+            return Ok(());
+        }
+        let identity = self.registry.lock().identity(client.id());
+        let Identity { is_set, owner, verifier, principal } =
+            identity.ok_or(StateError::NoGrace)?;
+        let revoked = ((is_set, owner), (principal, verifier), *file);
+        let is_revoked = self.grace.former.lock().revoked.contains(&revoked);
+        if is_revoked { Err(StateError::NoGrace) } else { Ok(()) }
     }
 
     /// A client that may reclaim does so: the grace period lasts on for the next one.
@@ -228,7 +251,16 @@ impl State {
                 former.lives.entry(key).or_default().push(life);
             }
         }
+        let (own, others): (BTreeSet<_>, BTreeSet<_>) =
+            records.revoked().partition(|(id, _)| id.instance() == self.settings.instance);
+        for (id, file) in others {
+            let Some(record) = records.get(id) else { continue };
+            let key = (record.is_set, record.owner.clone());
+            let life = (record.principal.clone(), record.verifier);
+            former.revoked.insert((key, life, file));
+        }
         registry.record_all_with_opens();
+        registry.record_revoked(own);
         for key in registry.owners_without_more_to_reclaim() {
             former.reclaiming.remove(&key);
         }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use steadfast_state::{
-    Client, ClientRecords, Open, SetClient, Settings, ShareAccess, ShareDeny, State, StateError,
-    StateId,
+    Client, ClientRecords, Delegate, DelegationKind, Delegations, NotDelegated, Open, SetClient,
+    Settings, ShareAccess, ShareDeny, State, StateError, StateId,
 };
 
 use crate::common::{LEASE_MS, create, exchange, file, principal};
+
+/// For so long nobody gets a delegation of a file after a recall, in ms.
+const QUIET_MS: u64 = 30_000;
 
 /// What would be on the disk.
 #[derive(Clone, Default)]
@@ -26,7 +29,8 @@ impl Disk {
 
     /// A server that has lost everything else.
     fn start(&self, instance: u32) -> State {
-        let state = State::new(Settings::new(instance));
+        let delegations = Delegations::Write;
+        let state = State::new(Settings { delegations, ..Settings::new(instance) });
         state.restore_records(0, &self.0);
         state
     }
@@ -331,4 +335,120 @@ fn a_process_that_goes_on_with_the_state_goes_on_with_the_records() {
     let mut lost = Disk::default();
     lost.keep(&again(&lost));
     assert_eq!(lost.0.len(), 2);
+}
+
+/// The client has two files open, by a delegation each; that of the first one is revoked. Its stateid.
+fn with_revoked(state: &State, client: &Arc<Client>) -> StateId {
+    state.complete_reclaim(client).expect("done");
+    let ids = [1, 2].map(|number| {
+        open_file(state, client, number, false).expect("done");
+        let (kind, handle, is_reclaim) = (DelegationKind::Read, &b"handle"[..], true);
+        let request = Delegate { file: file(number), kind, handle, is_reclaim };
+        state.delegate(0, client, &request).expect("alone")
+    });
+    state.begin_change(0, None, &file(1)).expect_err("it is recalled");
+    state.recall_is_sent(0, &file(1), &ids[0]);
+    state.tick(LEASE_MS - 1);
+    client.renew(LEASE_MS - 1);
+    assert_eq!(state.test(client, &ids[0]), Ok(()));
+    state.tick(LEASE_MS + 1);
+    assert_eq!(state.test(client, &ids[0]), Err(StateError::DelegationRevoked));
+    ids[0]
+}
+
+#[test]
+fn a_delegation_that_was_revoked_is_not_reclaimed_until_its_client_knows() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    let one = client(&state, 0, "one", 1);
+    let revoked = with_revoked(&state, &one);
+    assert!(state.has_unkept_records(), "before others get what it kept from them");
+    disk.keep(&state);
+    let now_ms = LEASE_MS + QUIET_MS + 2;
+    let request = |number, is_reclaim| {
+        let kind = DelegationKind::Read;
+        Delegate { file: file(number), kind, handle: b"handle", is_reclaim }
+    };
+    assert_eq!(
+        state.delegate(now_ms, &one, &request(1, true)),
+        Err(NotDelegated::Contention),
+        "it could be taken for the one that was revoked"
+    );
+
+    // All is lost twice: nobody has the records of the first loss instead yet.
+    for disk in [disk.clone(), {
+        let (mut twice, state) = (disk.clone(), disk.start(2));
+        twice.keep(&state);
+        twice
+    }] {
+        let state = disk.start(3);
+        let same = client(&state, 0, "one", 1);
+        assert_eq!(state.may_reclaim(0, &same), Ok(()), "the client is known");
+        let lost = state.may_reclaim_delegation(&same, &file(1));
+        assert_eq!(lost, Err(StateError::NoGrace));
+        assert_eq!(state.may_reclaim_delegation(&same, &file(2)), Ok(()), "what it has still");
+    }
+
+    // It says that it knows, and gets another one.
+    state.free(&one, &revoked).expect("revoked");
+    state.delegate(now_ms, &one, &request(1, true)).expect("alone");
+    assert!(state.has_unkept_records());
+    disk.keep(&state);
+    let state = disk.start(3);
+    let same = client(&state, 0, "one", 1);
+    assert_eq!(state.may_reclaim_delegation(&same, &file(1)), Ok(()));
+}
+
+#[test]
+fn a_client_that_is_gone_has_lost_nothing_that_is_recorded() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    let one = client(&state, 0, "one", 1);
+    with_revoked(&state, &one);
+    disk.keep(&state);
+    assert_ne!(disk.0, ClientRecords::default());
+    state.remove_client(one.id()).expect("done");
+    disk.keep(&state);
+    assert_eq!(disk.0.file(), ClientRecords::default().file());
+}
+
+#[test]
+fn what_was_revoked_is_recorded_though_a_kill_came_between() {
+    let mut disk = Disk::default();
+    let state = disk.start(1);
+    state.begin_keeping();
+    let one = client(&state, 0, "one", 1);
+    let revoked = with_revoked(&state, &one);
+    let (mut image, mut whole) = (Vec::new(), Disk::default());
+    state.take_events(&mut image);
+    let taken = {
+        let mut events = Vec::new();
+        state.take_records(&mut events);
+        events
+    };
+    whole.0.add(&taken).expect("done");
+    let restored = |image: &[u8], disk: &Disk| {
+        let delegations = Delegations::Write;
+        let state = State::new(Settings { delegations, ..Settings::new(1) });
+        let mut told = steadfast_state::Image::default();
+        told.add(image).expect("done");
+        state.restore(0, told);
+        state.restore_records(0, &disk.0);
+        state
+    };
+    let may = |disk: &Disk| {
+        let state = disk.start(2);
+        let same = client(&state, 0, "one", 1);
+        assert_eq!(state.may_reclaim(0, &same), Ok(()), "the client is known");
+        state.may_reclaim_delegation(&same, &file(1))
+    };
+    assert_eq!(may(&whole), Err(StateError::NoGrace));
+    // Killed before that was on the disk.
+    disk.keep(&restored(&image, &disk));
+    assert_eq!(may(&disk), Err(StateError::NoGrace));
+    // Or before it was there that the client knows.
+    state.free(&one, &revoked).expect("revoked");
+    state.take_events(&mut image);
+    whole.keep(&restored(&image, &whole));
+    assert_eq!(may(&whole), Ok(()));
 }
