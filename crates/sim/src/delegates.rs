@@ -53,8 +53,9 @@ enum Call {
     Create,
     Bind,
     Complete,
-    /// Opens a file again of which the client had this before the loss.
-    Reclaim(u64, What),
+    /// Opens a file again of which the client had this before the loss; and asks with it for a delegation that it had,
+    /// to read or to write.
+    Reclaim(u64, What, Option<bool>),
     Open {
         file: u64,
         writes: bool,
@@ -282,9 +283,23 @@ impl DelegateClient {
         match (self.phase, self.to_reclaim.first()) {
             (Phase::Exchange, _) => Call::Exchange,
             (Phase::Create, _) => Call::Create,
-            (Phase::Reclaim, Some(lost)) => Call::Reclaim(lost.file, lost.what),
+            (Phase::Reclaim, Some(lost)) => Call::Reclaim(lost.file, lost.what, self.joined()),
             (Phase::Reclaim, None) => Call::Complete,
             (Phase::Ready, _) => Call::Look,
+        }
+    }
+
+    /// The delegation that the client reclaims by the same OPEN as what it reclaims next: half of them do as Linux does,
+    /// others ask for each by itself.
+    fn joined(&self) -> Option<bool> {
+        let [open, beside, ..] = self.to_reclaim[..] else { return None };
+        match (open.what, beside.what) {
+            (What::Open(_), What::Delegation(writes))
+                if open.file == beside.file && (self.number + open.file).is_multiple_of(2) =>
+            {
+                Some(writes)
+            }
+            _ => None,
         }
     }
 
@@ -348,10 +363,11 @@ impl DelegateClient {
         let at = |file| ops_at(self.handle(file));
         let ops = match call {
             Call::Complete => ops.op(Op4::ReclaimComplete, &ReclaimComplete4Args { one_fs: false }),
-            Call::Reclaim(file, what) => {
+            Call::Reclaim(file, what, joined) => {
+                let kind = |writes| 1 + u32::from(writes);
                 let (writes, kind) = match what {
-                    What::Delegation(writes) => (writes, 1 + u32::from(writes)),
-                    What::Open(writes) => (writes, 0),
+                    What::Delegation(writes) => (writes, kind(writes)),
+                    What::Open(writes) => (writes, joined.map_or(0, kind)),
                     _ => (false, 0),
                 };
                 at(file)(ops).op(Op4::Open, &open(writes, 0, OpenClaim4::Previous(kind)))

@@ -70,6 +70,7 @@ pub use exchange::{ExchangeId, ExchangedId};
 pub use file_locks::GrantAnswer;
 pub use host::{Host, HostInUse, NlmOwner};
 pub use ids::{ClientId, FileKey, Principal, SessionId, ShareAccess, ShareDeny, StateId};
+pub use image::lost::Reclaimable;
 pub use image::{ClientRecord, ClientRecords, Image, ImageError, RecordsError};
 pub use owner_sequence::{OwnerReply, OwnerRequest};
 pub use ranges::{LockKind, LockRange};

@@ -387,13 +387,16 @@ fn find_and_open(
     let opened = claimed(run, arguments)?;
     let state = &run.nfs4.state;
     let delegation = by_delegation(run, &arguments.claim, client, access)?;
+    let reclaimed = match is_reclaim {
+        true => reclaim::delegation_of(run, client, (access, deny), reclaimed)?,
+        false => None,
+    };
     let (call, target) = run.stored(NfsStat4::IsDir)?;
     if !opened.is_made {
         let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };
         may_open(call, target, access, is_reclaim || delegation.is_some())?;
     }
     let file = file_key(target);
-    reclaim::require_unrevoked(state, client, &file, reclaimed)?;
     let request = steadfast_state::Open { owner: arguments.owner, file, access, deny };
     let repeats = repeats(run, is_reclaim);
     let refused = |error| reclaim::status_of(error, is_reclaim);

@@ -1,8 +1,9 @@
 //! What may be while clients reclaim what the server has lost (RFC 8881 §8.4.2, RFC 7530 §9.6.2).
 
-use steadfast_state::{Client, DelegationKind, FileKey, State, StateError};
+use steadfast_state::{Client, DelegationKind, Reclaimable, ShareAccess, ShareDeny, StateError};
 use steadfast_wire::nfs4::NfsStat4;
 
+use super::handles::sealed;
 use super::status::{OrStatus, status_of_state};
 use crate::compound::Run;
 
@@ -58,18 +59,26 @@ pub(super) fn require_no_delegation(delegation: u32) -> Result<(), NfsStat4> {
     if delegation == DELEGATE_NONE { Ok(()) } else { Err(NfsStat4::ReclaimBad) }
 }
 
-/// What a client says that it was delegated it did not lose before the server lost all.
+/// Which delegation may be given back with an open of the current file that a client reclaims: none that was revoked before
+/// the server lost all.
 ///
 /// # Errors
-/// `NoGrace`: also the open may be known to its client alone, and be in the way of who got the file since.
-pub(super) fn require_unrevoked(
-    state: &State,
+/// `ReclaimBad`: the server did not know of that open, which the client has made by itself under such a delegation. Not
+/// `NoGrace`, after which Linux reclaims nothing more.
+pub(super) fn delegation_of(
+    run: &Run<'_, '_>,
     client: &Client,
-    file: &FileKey,
-    delegated: Option<DelegationKind>,
-) -> Result<(), NfsStat4> {
-    let Some(_) = delegated else { return Ok(()) };
-    state.may_reclaim_delegation(client, file).or_status()
+    share: (ShareAccess, ShareDeny),
+    claimed: Option<DelegationKind>,
+) -> Result<Option<DelegationKind>, NfsStat4> {
+    let handle = sealed(run, &run.current()?);
+    let state = &run.nfs4.state;
+    let judged = state.may_reclaim_open(client, handle.as_bytes(), share, claimed.is_some());
+    match judged.or_status()? {
+        Reclaimable::All => Ok(claimed),
+        Reclaimable::Open => Ok(None),
+        Reclaimable::Nothing => Err(NfsStat4::ReclaimBad),
+    }
 }
 
 /// The status of an error of the state: what is reclaimed cannot be another's.

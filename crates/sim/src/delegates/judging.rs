@@ -268,7 +268,8 @@ impl DelegateClient {
             return Err(format!("the server has forgotten client {} in time", self.number));
         }
         let was_valid = cx.held.is_valid(self.number, cx.lost_ms);
-        if self.is_whole {
+        // A loss before the first grace period can have ended leaves all of it to be reclaimed.
+        if self.is_whole || cx.lost_ms < self.until_ms {
             self.until_ms = if was_valid { cx.found_lost_ms + LEASE_MS } else { 0 };
         }
         // What it has of before is due for as long as after the first loss: when that grace period is over, others may
@@ -332,7 +333,9 @@ impl DelegateClient {
             Call::Complete if status == 0 || is(status, NfsStat4::CompleteAlready) => {
                 (self.phase, self.is_whole) = (Phase::Ready, true);
             }
-            Call::Reclaim(file, what) => self.reclaimed((file, what), status, r, cx)?,
+            Call::Reclaim(file, what, joined) => {
+                self.reclaimed((file, what, joined.is_some()), status, r, cx)?;
+            }
             Call::Open { file, writes, .. } if status == 0 => {
                 self.opened(file, writes, r, cx)?;
             }
@@ -449,32 +452,34 @@ impl DelegateClient {
 
     fn reclaimed(
         &mut self,
-        (file, what): (u64, What),
+        (file, what, is_joined): (u64, What, bool),
         status: u32,
         r: &mut Reader<'_>,
         cx: &mut Context<'_>,
     ) -> Checked {
-        let Some(lost) = self.to_reclaim.first().copied() else {
-            return Err("nothing was to be reclaimed".into());
-        };
+        let reclaimed = self.to_reclaim.get(..=usize::from(is_joined)).map(<[_]>::to_vec);
+        let reclaimed = reclaimed.ok_or("nothing was to be reclaimed")?;
         let writes = matches!(what, What::Open(true) | What::Delegation(true));
         let granted = if status == 0 { self.opened(file, writes, r, cx)? } else { None };
-        if lost.was_ended && matches!(what, What::Delegation(_)) && granted.is_some() {
-            return Err(format!("{what:?} of file {file} is reclaimed, and others had ended it"));
+        for Lost { what, content, until_ms, was_ended, .. } in reclaimed {
+            let is_delegation = matches!(what, What::Delegation(_));
+            if was_ended && is_delegation && granted.is_some() {
+                return Err(format!("{what:?} of {file} is reclaimed, and others had ended it"));
+            }
+            let is_missing = status != 0 || is_delegation && granted.is_none();
+            let is_due = cx.now_ms < until_ms;
+            // Who changes a file at that time, without state, takes delegations of those who have come before.
+            let is_disturbed = cx.delegated.is_disturbed_since(file, cx.found_lost_ms);
+            if is_missing && is_due && !(is_disturbed && status == 0) {
+                return Err(format!("{what:?} of file {file} is lost in a restart: {status}"));
+            }
+            if let (true, true, false) = (is_delegation, is_due, is_disturbed)
+                && let Some(delegation) = &mut self.file_mut(file)?.delegation
+            {
+                delegation.content = content;
+            }
+            self.to_reclaim.remove(0);
         }
-        let is_missing = status != 0 || matches!(what, What::Delegation(_)) && granted.is_none();
-        let is_due = cx.now_ms < lost.until_ms;
-        // Who changes a file at that time, without state, takes delegations of those who have come before.
-        let is_disturbed = cx.delegated.is_disturbed_since(file, cx.found_lost_ms);
-        if is_missing && is_due && !(is_disturbed && status == 0) {
-            return Err(format!("{what:?} of file {file} is lost in a restart: {status}"));
-        }
-        if let (What::Delegation(_), true, false) = (what, is_due, is_disturbed)
-            && let Some(delegation) = &mut self.file_mut(file)?.delegation
-        {
-            delegation.content = lost.content;
-        }
-        self.to_reclaim.remove(0);
         Ok(())
     }
 }

@@ -5,9 +5,6 @@ use std::cmp::Reverse;
 use super::{Event, World};
 use crate::Checked;
 
-/// Within this time it is recorded that a delegation was revoked, also if one without state was let in.
-const RECORDED_WITHIN_MS: u64 = 2_000;
-
 impl World {
     /// Something breaks.
     pub(super) fn fault(&mut self) {
@@ -67,7 +64,7 @@ impl World {
             self.lost_ms = self.now_ms().max(1);
             self.end_locals();
             self.held.is_lost(self.lost_ms);
-            self.delegated.loses_all(self.lost_ms.saturating_sub(RECORDED_WITHIN_MS));
+            self.delegated.loses_all(self.lost_ms);
         }
         for client in 0..self.links.len() {
             let delay_us = self.random.between(10_000, 500_000);

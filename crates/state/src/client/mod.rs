@@ -5,6 +5,7 @@ mod callback_paths;
 pub(crate) mod host_data;
 pub(crate) mod lock_owner;
 pub(crate) mod locks;
+pub(crate) mod lost_delegations;
 pub(crate) mod opens;
 pub(crate) mod owners;
 mod unsettled;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::locks::{ClientLocks, LockRecord};
+use super::lost_delegations::LostDelegations;
 use super::unsettled::Unsettled;
 use crate::delegation_record::DelegationRecord;
 use crate::ids::{
@@ -57,6 +58,7 @@ pub(crate) struct ClientOpens {
     pub(crate) unsettled: Unsettled,
     pub(crate) delegations:
         HashMap<DelegationNumber, DelegationRecord, BuildHasherDefault<NumberHasher>>,
+    pub(crate) lost: LostDelegations,
 }
 
 impl ClientOpens {
@@ -123,7 +125,9 @@ impl ClientOpens {
             // What many opens took is given back.
             let delegations = std::mem::take(&mut self.delegations);
             let unsettled = std::mem::take(&mut self.unsettled);
-            *self = Self { is_ended: self.is_ended, delegations, unsettled, ..Self::default() };
+            let lost = std::mem::take(&mut self.lost);
+            let is_ended = self.is_ended;
+            *self = Self { is_ended, delegations, lost, unsettled, ..Self::default() };
         }
         Some(record)
     }
@@ -210,10 +214,11 @@ impl ClientOpens {
         self.by_number.iter().map(|(number, record)| (*number, record))
     }
 
-    /// Files of which the client has lost a delegation, and has not said that it knows.
-    pub(crate) fn revoked(&self) -> impl Iterator<Item = FileKey> {
-        let revoked = self.delegations.values().filter(|record| record.is_revoked);
-        revoked.map(|record| record.file)
+    /// What all owners together have a file open for.
+    pub(crate) fn share_of(&self, file: &FileKey) -> Share {
+        let numbers = self.owners.iter().filter_map(|owner| self.find(owner, file));
+        let shares = numbers.filter_map(|number| self.get(number)).map(|record| record.share);
+        shares.fold(Share::NONE, Share::union)
     }
 
     /// Whether an owner has opens.

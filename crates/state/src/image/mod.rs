@@ -13,6 +13,7 @@ mod event;
 mod field;
 pub(crate) mod fold;
 mod journal;
+pub(crate) mod lost;
 mod record_file;
 mod records;
 #[cfg(test)]

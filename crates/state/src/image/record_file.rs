@@ -68,7 +68,7 @@ impl ClientRecords {
         let mut summed = Vec::with_capacity(FRAME_HEAD_BYTES + events.len());
         summed.extend_from_slice(&number.to_le_bytes());
         summed.extend_from_slice(events);
-        // No frame has 4 GiB: all clients together have less than 64 MiB.
+        // No frame has 4 GiB: all clients together have less than 64 MiB, and 8 MiB of what they have lost.
         let length = u32::try_from(events.len()).unwrap_or(u32::MAX);
         let mut frame = length.to_le_bytes().to_vec();
         frame.extend_from_slice(&crc32c::crc32c(&summed).to_le_bytes());

@@ -7,16 +7,19 @@
 //! the old list. So a second crash before that loses nothing.
 //!
 //! A client that goes on may have lost a delegation, and not have heard so. That is recorded until it
-//! says that it has (`FREE_STATEID`): it may not take that one back, which others got in the way of.
+//! says that it has (`FREE_STATEID`): it may not take that one back, which others got in the way of. The
+//! file is named by the handle that the client has: numbers of file systems change with the machine's start.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::codec::{ImageError, Put, Take};
-use crate::{ClientId, FileKey};
+use super::lost::{AllLost, Lost};
+use crate::ClientId;
+use crate::share::Share;
 
 /// A client that has state, or had some.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +51,12 @@ pub(crate) enum RecordEvent {
     GraceEnded(u32),
     /// From now on this instance, or the one before it until it has ended, goes on with the records.
     InstanceBegan(u32),
-    /// The client's delegation of this file was revoked.
-    Revoked(ClientId, FileKey),
-    /// It has heard so of all that it had of this file.
-    Acknowledged(ClientId, FileKey),
+    /// The client's delegation by this handle was revoked; with what else the client has the file open for.
+    Revoked(ClientId, Box<[u8]>, Share),
+    /// It has heard so of all by this handle.
+    Acknowledged(ClientId, Box<[u8]>),
+    /// It has heard so of all that it had.
+    AllAcknowledged(ClientId),
 }
 
 impl RecordEvent {
@@ -84,15 +89,20 @@ impl RecordEvent {
                 put.u8(5);
                 put.u32(*instance);
             }
-            Self::Revoked(id, file) => {
+            Self::Revoked(id, handle, share) => {
                 put.u8(6);
                 put.u64(id.0);
-                put.file(file);
+                put.bytes(handle);
+                put.share(*share);
             }
-            Self::Acknowledged(id, file) => {
+            Self::Acknowledged(id, handle) => {
                 put.u8(7);
                 put.u64(id.0);
-                put.file(file);
+                put.bytes(handle);
+            }
+            Self::AllAcknowledged(id) => {
+                put.u8(8);
+                put.u64(id.0);
             }
         }
     }
@@ -115,8 +125,9 @@ impl RecordEvent {
             3 => Self::Struck(take.client()?),
             4 => Self::GraceEnded(take.u32()?),
             5 => Self::InstanceBegan(take.u32()?),
-            6 => Self::Revoked(take.client()?, take.file()?),
-            7 => Self::Acknowledged(take.client()?, take.file()?),
+            6 => Self::Revoked(take.client()?, take.bytes()?.into(), take.share()?),
+            7 => Self::Acknowledged(take.client()?, take.bytes()?.into()),
+            8 => Self::AllAcknowledged(take.client()?),
             _ => return Err(ImageError),
         };
         *bytes = take.0;
@@ -128,8 +139,8 @@ impl RecordEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRecords {
     all: BTreeMap<ClientId, ClientRecord>,
-    /// Files of which clients that are recorded have lost a delegation, and have not said that they know.
-    revoked: BTreeSet<(ClientId, FileKey)>,
+    /// Which delegations clients that are recorded have lost, and have not said that they know.
+    lost: AllLost,
     /// The last instance that used them; 0 if that was never told.
     instance: u32,
 }
@@ -154,8 +165,15 @@ impl ClientRecords {
         for (id, record) in &self.all {
             RecordEvent::Recorded(*id, record.clone()).append(events);
         }
-        for (id, file) in &self.revoked {
-            RecordEvent::Revoked(*id, *file).append(events);
+        for (id, lost) in self.lost.iter() {
+            match lost {
+                Lost::These(all) => {
+                    for (handle, share) in all {
+                        RecordEvent::Revoked(id, handle.clone(), *share).append(events);
+                    }
+                }
+                Lost::Many => RecordEvent::Revoked(id, [].into(), Share::NONE).append(events),
+            }
         }
     }
 
@@ -179,9 +197,9 @@ impl ClientRecords {
         self.all.get(&id)
     }
 
-    /// Files of which clients have lost a delegation, and do not know it yet as far as they have said.
-    pub(crate) fn revoked(&self) -> impl Iterator<Item = (ClientId, FileKey)> {
-        self.revoked.iter().copied()
+    /// Which delegations clients have lost, and do not know it yet as far as they have said.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = (ClientId, &Lost)> {
+        self.lost.iter()
     }
 
     /// How many records there are.
@@ -207,21 +225,20 @@ impl ClientRecords {
             }
             RecordEvent::Struck(id) => {
                 self.all.remove(&id);
-                self.revoked.retain(|(of, _)| *of != id);
+                self.lost.forget(id);
             }
             RecordEvent::GraceEnded(instance) => {
                 self.all.retain(|id, _| id.instance() == instance);
-                self.revoked.retain(|(id, _)| id.instance() == instance);
+                self.lost.retain(|id| id.instance() == instance);
             }
             RecordEvent::InstanceBegan(instance) => self.instance = instance,
-            RecordEvent::Revoked(id, file) => {
+            RecordEvent::Revoked(id, handle, share) => {
                 if self.all.contains_key(&id) {
-                    self.revoked.insert((id, file));
+                    self.lost.add(id, handle, share);
                 }
             }
-            RecordEvent::Acknowledged(id, file) => {
-                self.revoked.remove(&(id, file));
-            }
+            RecordEvent::Acknowledged(id, handle) => self.lost.remove(id, &handle),
+            RecordEvent::AllAcknowledged(id) => self.lost.forget(id),
         }
     }
 }
@@ -235,6 +252,8 @@ pub(crate) struct RecordJournal {
     noted: AtomicU64,
     /// How many of these are stable.
     kept: AtomicU64,
+    /// How many were noted when somebody lost last what kept others from changing a file.
+    taken: AtomicU64,
 }
 
 impl RecordJournal {
@@ -250,6 +269,16 @@ impl RecordJournal {
             event.append(&mut events);
             self.noted.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// Somebody has lost what keeps others from changing a file: that is noted.
+    pub(crate) fn takes_away(&self) {
+        self.taken.fetch_max(self.noted.load(Ordering::Acquire), Ordering::AcqRel);
+    }
+
+    /// Whether somebody has lost such a thing, and that is not stable yet.
+    pub(crate) fn has_unkept_taken(&self) -> bool {
+        self.kept.load(Ordering::Acquire) < self.taken.load(Ordering::Acquire)
     }
 
     pub(crate) fn has_unkept(&self) -> bool {

@@ -1,11 +1,12 @@
 //! Which clients are recorded on stable storage ([`ClientRecord`]).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::{Record, Registry};
+use crate::ClientId;
 use crate::client::Recorded;
+use crate::image::lost::Lost;
 use crate::image::{ClientRecord, RecordEvent};
-use crate::{ClientId, FileKey};
 
 /// By what a client is found again after the server has lost its state.
 pub(crate) struct Identity {
@@ -95,22 +96,36 @@ impl Registry {
         }
     }
 
-    /// Records of which files clients have lost delegations, as far as these records of this instance say otherwise,
-    /// since the process before was killed.
-    pub(crate) fn record_revoked(&self, mut recorded: BTreeSet<(ClientId, FileKey)>) {
+    /// Records which delegations clients have lost, as far as these records of this instance say otherwise, since the
+    /// process before was killed.
+    pub(crate) fn record_lost(&self, recorded: &BTreeMap<ClientId, &Lost>) {
         let clients = self.records().filter_map(Record::of_nfs4).map(|record| &record.client);
         for client in clients.filter(|client| client.recorded() > Recorded::Not) {
-            let opens = client.opens.lock();
-            let revoked: BTreeSet<_> = opens.revoked().map(|file| (client.id(), file)).collect();
-            for (id, file) in revoked {
-                if !recorded.remove(&(id, file)) {
-                    self.journal.records.note(&RecordEvent::Revoked(id, file));
+            let (id, opens) = (client.id(), client.opens.lock());
+            let lost: BTreeMap<_, _> = opens
+                .lost
+                .iter()
+                .map(|(file, handle)| (handle.as_ref().into(), opens.share_of(file)))
+                .collect();
+            let known = match recorded.get(&id) {
+                Some(_) if lost.is_empty() => {
+                    self.journal.records.note(&RecordEvent::AllAcknowledged(id));
+                    continue;
+                }
+                Some(Lost::Many) => continue,
+                Some(Lost::These(known)) => known.clone(),
+                None => BTreeMap::new(),
+            };
+            for handle in known.keys().filter(|handle| !lost.contains_key(*handle)) {
+                self.journal.records.note(&RecordEvent::Acknowledged(id, handle.clone()));
+            }
+            for (handle, share) in lost {
+                if known.get(&handle) != Some(&share) {
+                    self.journal.records.note(&RecordEvent::Revoked(id, handle, share));
                 }
             }
         }
-        for (id, file) in recorded.into_iter().filter(|(id, _)| self.find(*id).is_some()) {
-            self.journal.records.note(&RecordEvent::Acknowledged(id, file));
-        }
+        self.journal.records.takes_away();
     }
 
     /// Owners whose clients have sent `RECLAIM_COMPLETE`, with their principals; by `SETCLIENTID` there are

@@ -18,6 +18,7 @@
 mod counts;
 mod guarded;
 mod looks;
+mod revoking;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -27,11 +28,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::attempt::Stopped;
-use crate::client::Recorded;
 use crate::delegation_record::{DelegationKind, DelegationRecord};
 use crate::gate::place;
 use crate::ids::DelegationNumber;
-use crate::image::{Event, RecordEvent};
+use crate::image::Event;
 use crate::settings::Delegations as Given;
 use crate::share::Share;
 use crate::written_unseen::WrittenUnseen;
@@ -455,7 +455,7 @@ impl State {
             return Err(NotDelegated::Resource);
         }
         // After a loss of all nobody could tell the new one from that of which it may not have heard.
-        if client.revoked.load(Ordering::Relaxed) > 0 && opens.revoked().any(|lost| lost == file) {
+        if !opens.lost.of(&file).is_empty() {
             return Err(NotDelegated::Contention);
         }
         let mut shard = self.delegations.shard(&file).ok_or(NotDelegated::Resource)?;
@@ -563,6 +563,7 @@ impl State {
         let (file, now_ms) = (record.file, client.now_ms());
         if record.is_revoked {
             client.revoked.fetch_add(1, Ordering::Relaxed);
+            opens.lost.add(file, &record.handle);
         } else if let Some(mut shard) = self.delegations.shard(&file) {
             self.delegations.is_on.store(true, Ordering::Relaxed);
             self.delegations.mark(&file);
@@ -650,45 +651,6 @@ impl State {
         if is_free {
             self.files.effects.push(Effect::Returned { file: *file });
         }
-    }
-
-    /// `FREE_STATEID` of a delegation: of one that was revoked.
-    pub(crate) fn free_delegation(&self, client: &Client, id: &StateId) -> Result<(), StateError> {
-        let mut opens = client.opens.lock();
-        match opens.named_delegation(self.settings.instance, id) {
-            Ok(_) => return Err(StateError::LocksHeld),
-            Err(StateError::DelegationRevoked) => {}
-            Err(error) => return Err(error),
-        }
-        if let Some(number) = id.delegation_number(self.settings.instance) {
-            self.delegation_gone(client, number);
-            let freed = opens.delegations.remove(&number);
-            client.revoked.fetch_sub(1, Ordering::Relaxed);
-            if let Some(DelegationRecord { file, .. }) = freed
-                && client.recorded() > Recorded::Not
-                && opens.revoked().all(|other| other != file)
-            {
-                self.journal.records.note(&RecordEvent::Acknowledged(client.id(), file));
-            }
-        }
-        Ok(())
-    }
-
-    fn revoke(&self, client: &Arc<Client>, file: &FileKey, number: DelegationNumber) {
-        let mut opens = client.opens.lock();
-        let Some(record) = opens.delegations.get_mut(&number) else { return };
-        if std::mem::replace(&mut record.is_revoked, true) {
-            return;
-        }
-        // Before others get what it kept from them.
-        self.journal.note(&Event::DelegationRevoked { client: client.id(), number });
-        self.journal.takes_away();
-        if client.recorded() > Recorded::Not {
-            self.journal.records.note(&RecordEvent::Revoked(client.id(), *file));
-        }
-        client.revoked.fetch_add(1, Ordering::Relaxed);
-        self.delegations.counters.revoked.fetch_add(1, Ordering::Relaxed);
-        self.release_delegation(file, number);
     }
 
     /// Looks after the recalls under way; to be called about once a second. What was not returned for a

@@ -6,16 +6,18 @@
 //! each recorded client from minor version 1 on has sent `RECLAIM_COMPLETE`, if there are no others:
 //! clients of minor version 0, and hosts that speak NLM, do not say when they have all.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::client::Recorded;
+use crate::image::lost::{Lost, Reclaimable};
 use crate::image::{ClientRecords, RecordEvent};
 use crate::registry::recorded::Identity;
-use crate::{Client, ClientId, FileKey, State, StateError};
+use crate::share::Share;
+use crate::{Client, ClientId, ShareAccess, ShareDeny, State, StateError};
 
 /// Which owner: whether `SETCLIENTID` named it, and its name.
 type Key = (bool, Box<[u8]>);
@@ -34,8 +36,8 @@ struct Former {
     /// Those who have not said yet that they have all, with their principals: nobody else says so for
     /// them.
     reclaiming: HashSet<(Key, Box<[u8]>)>,
-    /// Files of which they had lost a delegation before, and may not know it.
-    revoked: HashSet<(Key, Life, FileKey)>,
+    /// Delegations that they had lost before, and may not know it.
+    lost: HashMap<(Key, Life), Lost>,
 }
 
 /// The grace period.
@@ -125,25 +127,28 @@ impl State {
         Ok(is_former)
     }
 
-    /// Whether a client that may reclaim may take again a delegation of this file: it has not lost one before the
-    /// loss of all, without having said that it knows (RFC 8881 §8.4.3).
+    /// What a client that may reclaim may take back of an open of before the loss, by a handle; and of the delegation, if
+    /// it claims one (RFC 8881 §8.4.3). What the server knew of is the client's, but for delegations that it has revoked.
     ///
     /// # Errors
-    /// [`StateError::NoGrace`] if it has.
-    pub fn may_reclaim_delegation(
+    /// [`StateError::NoGrace`] if the grace period is over.
+    pub fn may_reclaim_open(
         &self,
         client: &Client,
-        file: &FileKey,
-    ) -> Result<(), StateError> {
-        if self.grace.former.lock().revoked.is_empty() {
-            return Ok(());
-        }
+        handle: &[u8],
+        (access, deny): (ShareAccess, ShareDeny),
+        is_delegated: bool,
+    ) -> Result<Reclaimable, StateError> {
         let identity = self.registry.lock().identity(client.id());
         let Identity { is_set, owner, verifier, principal } =
             identity.ok_or(StateError::NoGrace)?;
-        let revoked = ((is_set, owner), (principal, verifier), *file);
-        let is_revoked = self.grace.former.lock().revoked.contains(&revoked);
-        if is_revoked { Err(StateError::NoGrace) } else { Ok(()) }
+        let former = self.grace.former.lock();
+        if self.grace.until_ms.load(Ordering::Relaxed) == 0 {
+            return Err(StateError::NoGrace);
+        }
+        let lost = former.lost.get(&((is_set, owner), (principal, verifier)));
+        let share = Share { access, deny };
+        Ok(lost.map_or(Reclaimable::All, |lost| lost.judge(handle, share, is_delegated)))
     }
 
     /// A client that may reclaim does so: the grace period lasts on for the next one.
@@ -217,6 +222,11 @@ impl State {
         self.journal.records.has_unkept()
     }
 
+    /// Whether somebody has lost what kept others from changing a file, and the record of that is not stable yet.
+    pub fn has_unkept_losses(&self) -> bool {
+        self.journal.records.has_unkept_taken()
+    }
+
     /// Moves the events of records that nobody has taken behind those in `events`. What it returns is to
     /// be given to [`State::records_are_kept`].
     pub fn take_records(&self, events: &mut Vec<u8>) -> u64 {
@@ -251,16 +261,19 @@ impl State {
                 former.lives.entry(key).or_default().push(life);
             }
         }
-        let (own, others): (BTreeSet<_>, BTreeSet<_>) =
-            records.revoked().partition(|(id, _)| id.instance() == self.settings.instance);
-        for (id, file) in others {
-            let Some(record) = records.get(id) else { continue };
-            let key = (record.is_set, record.owner.clone());
-            let life = (record.principal.clone(), record.verifier);
-            former.revoked.insert((key, life, file));
+        let mut own = BTreeMap::new();
+        for (id, lost) in records.lost() {
+            if id.instance() == self.settings.instance {
+                own.insert(id, lost);
+            } else if let Some(record) = records.get(id) {
+                let key = (record.is_set, record.owner.clone());
+                let life = (record.principal.clone(), record.verifier);
+                let all = former.lost.entry((key, life));
+                all.and_modify(|known| known.join(lost)).or_insert_with(|| lost.clone());
+            }
         }
         registry.record_all_with_opens();
-        registry.record_revoked(own);
+        registry.record_lost(&own);
         for key in registry.owners_without_more_to_reclaim() {
             former.reclaiming.remove(&key);
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::attempt::Stopped;
 use super::granted::Repeats;
+use crate::client::lost_delegations::LostDelegations;
 use crate::client::opens::OpenRecord;
 use crate::files::{Asking, Conflict};
 use crate::ids::OpenNumber;
@@ -255,6 +256,7 @@ impl State {
                 self.release_locks(client, &mut opens, number, &file);
             }
         }
+        opens.lost = LostDelegations::default();
         for (number, record) in std::mem::take(&mut opens.delegations) {
             if !record.is_revoked {
                 self.release_delegation(&record.file, number);
@@ -310,6 +312,7 @@ impl State {
             let before = record.seqid;
             let seqid = record.raise_seqid();
             self.note_open(client, number, record);
+            self.note_lost(client, &opens, &request.file);
             let added = opens.unsettled.add(number, asked, was_asked);
             let id = StateId::of_open(self.settings.instance, number, seqid);
             let granted = Granted::open(client, id, (number, Some(before)), added);
@@ -332,6 +335,7 @@ impl State {
         if let Some(record) = opens.get(number) {
             self.note_open(client, number, record);
         }
+        self.note_lost(client, &opens, &request.file);
         let added = opens.unsettled.add(number, asked, false);
         let id = StateId::of_open(self.settings.instance, number, 1);
         Ok(Granted::open(client, id, (number, None), added))

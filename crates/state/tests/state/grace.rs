@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use steadfast_state::{
-    Client, ClientRecords, Delegate, DelegationKind, Delegations, NotDelegated, Open, SetClient,
-    Settings, ShareAccess, ShareDeny, State, StateError, StateId,
+    Client, ClientRecords, Delegate, DelegationKind, Delegations, NotDelegated, Open, Reclaimable,
+    SetClient, Settings, ShareAccess, ShareDeny, State, StateError, StateId,
 };
 
 use crate::common::{LEASE_MS, create, exchange, file, principal};
@@ -337,14 +337,24 @@ fn a_process_that_goes_on_with_the_state_goes_on_with_the_records() {
     assert_eq!(lost.0.len(), 2);
 }
 
+/// What asks for a delegation of a file, as if the client had had it.
+fn delegate(number: u8) -> Delegate<'static> {
+    let handle: &[u8] = if number == 1 { b"handle 1" } else { b"handle 2" };
+    Delegate { file: file(number), kind: DelegationKind::Read, handle, is_reclaim: true }
+}
+
+/// What the client may take back of its open, with the delegation that it had of the file.
+fn reclaimable(state: &State, client: &Client, number: u8) -> Result<Reclaimable, StateError> {
+    let share = (ShareAccess::WRITE, ShareDeny::WRITE);
+    state.may_reclaim_open(client, delegate(number).handle, share, true)
+}
+
 /// The client has two files open, by a delegation each; that of the first one is revoked. Its stateid.
 fn with_revoked(state: &State, client: &Arc<Client>) -> StateId {
     state.complete_reclaim(client).expect("done");
     let ids = [1, 2].map(|number| {
         open_file(state, client, number, false).expect("done");
-        let (kind, handle, is_reclaim) = (DelegationKind::Read, &b"handle"[..], true);
-        let request = Delegate { file: file(number), kind, handle, is_reclaim };
-        state.delegate(0, client, &request).expect("alone")
+        state.delegate(0, client, &delegate(number)).expect("alone")
     });
     state.begin_change(0, None, &file(1)).expect_err("it is recalled");
     state.recall_is_sent(0, &file(1), &ids[0]);
@@ -365,12 +375,8 @@ fn a_delegation_that_was_revoked_is_not_reclaimed_until_its_client_knows() {
     assert!(state.has_unkept_records(), "before others get what it kept from them");
     disk.keep(&state);
     let now_ms = LEASE_MS + QUIET_MS + 2;
-    let request = |number, is_reclaim| {
-        let kind = DelegationKind::Read;
-        Delegate { file: file(number), kind, handle: b"handle", is_reclaim }
-    };
     assert_eq!(
-        state.delegate(now_ms, &one, &request(1, true)),
+        state.delegate(now_ms, &one, &delegate(1)),
         Err(NotDelegated::Contention),
         "it could be taken for the one that was revoked"
     );
@@ -384,19 +390,42 @@ fn a_delegation_that_was_revoked_is_not_reclaimed_until_its_client_knows() {
         let state = disk.start(3);
         let same = client(&state, 0, "one", 1);
         assert_eq!(state.may_reclaim(0, &same), Ok(()), "the client is known");
-        let lost = state.may_reclaim_delegation(&same, &file(1));
-        assert_eq!(lost, Err(StateError::NoGrace));
-        assert_eq!(state.may_reclaim_delegation(&same, &file(2)), Ok(()), "what it has still");
+        assert_eq!(reclaimable(&state, &same, 1), Ok(Reclaimable::Open), "the server knew it");
+        assert_eq!(reclaimable(&state, &same, 2), Ok(Reclaimable::All), "what it has still");
+        // What the client has opened by itself, under the delegation or under one that it did not have.
+        for (access, deny) in [(ShareAccess::all(), 2), (ShareAccess::WRITE, 3)] {
+            let share = (access, ShareDeny::from_bits_truncate(deny));
+            for is_delegated in [false, true] {
+                let judge = |number| {
+                    let handle = delegate(number).handle;
+                    state.may_reclaim_open(&same, handle, share, is_delegated)
+                };
+                assert_eq!(judge(1), Ok(Reclaimable::Nothing));
+                assert_eq!(judge(2), Ok(Reclaimable::All));
+            }
+        }
+        state.end_grace();
+        assert_eq!(reclaimable(&state, &same, 1), Err(StateError::NoGrace));
     }
+
+    // What it opens since, the server knows too.
+    let (access, deny) = (ShareAccess::READ, ShareDeny::empty());
+    state.open(&one, &Open { owner: b"p", file: file(1), access, deny }).expect("done");
+    disk.keep(&state);
+    let after = disk.start(3);
+    let same = client(&after, 0, "one", 1);
+    let share = (ShareAccess::all(), ShareDeny::WRITE);
+    let judged = after.may_reclaim_open(&same, delegate(1).handle, share, true);
+    assert_eq!(judged, Ok(Reclaimable::Open));
 
     // It says that it knows, and gets another one.
     state.free(&one, &revoked).expect("revoked");
-    state.delegate(now_ms, &one, &request(1, true)).expect("alone");
+    state.delegate(now_ms, &one, &delegate(1)).expect("alone");
     assert!(state.has_unkept_records());
     disk.keep(&state);
     let state = disk.start(3);
     let same = client(&state, 0, "one", 1);
-    assert_eq!(state.may_reclaim_delegation(&same, &file(1)), Ok(()));
+    assert_eq!(reclaimable(&state, &same, 1), Ok(Reclaimable::All));
 }
 
 #[test]
@@ -440,15 +469,15 @@ fn what_was_revoked_is_recorded_though_a_kill_came_between() {
         let state = disk.start(2);
         let same = client(&state, 0, "one", 1);
         assert_eq!(state.may_reclaim(0, &same), Ok(()), "the client is known");
-        state.may_reclaim_delegation(&same, &file(1))
+        reclaimable(&state, &same, 1)
     };
-    assert_eq!(may(&whole), Err(StateError::NoGrace));
+    assert_eq!(may(&whole), Ok(Reclaimable::Open));
     // Killed before that was on the disk.
     disk.keep(&restored(&image, &disk));
-    assert_eq!(may(&disk), Err(StateError::NoGrace));
+    assert_eq!(may(&disk), Ok(Reclaimable::Open));
     // Or before it was there that the client knows.
     state.free(&one, &revoked).expect("revoked");
     state.take_events(&mut image);
     whole.keep(&restored(&image, &whole));
-    assert_eq!(may(&whole), Ok(()));
+    assert_eq!(may(&whole), Ok(Reclaimable::All));
 }
