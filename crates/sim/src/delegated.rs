@@ -174,6 +174,12 @@ impl Delegated {
         }
     }
 
+    /// Whether somebody counts on a delegation of a file: it has not sent that it returns it.
+    pub(crate) fn is_counted_on(&self, who: u64, file: u64) -> bool {
+        let holds = self.files.get(&file).map_or(&[][..], |file| &file.holds);
+        holds.iter().any(|hold| hold.who == who && hold.what.is_delegation())
+    }
+
     /// Whether others had ended somebody's delegation of a file before the server lost all, though it may not have
     /// heard so.
     pub(crate) fn was_ended(&self, who: u64, file: u64) -> bool {

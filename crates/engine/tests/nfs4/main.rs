@@ -23,6 +23,7 @@ mod names;
 mod opens;
 mod positions;
 mod reclaim;
+mod revoked;
 mod slots;
 mod taking_back;
 mod v40;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use steadfast_engine::{ClientRecords, Delegations, Export, Outbound, OutboundCall, RecordKeeper};
+use steadfast_vfs::model::ModelFs;
 use steadfast_wire::nfs3::StableHow;
 use steadfast_wire::nfs4::{
     DestroySession4Args, Lock4Args, LockOwner4, LockType4, Locker4, NfsStat4, Op4, Open4Args,
@@ -14,7 +15,7 @@ use steadfast_wire::nfs4::{
 use steadfast_xdr::Reader;
 
 use crate::compounds::{HEADER_BYTES, Ops, Reply, stateid, xdr};
-use crate::harness::{Client, Sender, Server, channel, everything, export, rule, sender, share};
+use crate::harness::{Client, Sender, Server, channel, everything, rule, sender, share};
 use crate::v40::{self, ANONYMOUS, Client0};
 use crate::v40_owners::lock_by_nlm;
 
@@ -49,6 +50,7 @@ impl Disk {
 /// A machine whose server loses its state.
 pub(crate) struct Machine {
     disk: Arc<Disk>,
+    model: Arc<ModelFs>,
     exports: Vec<Export>,
     instance: u32,
 }
@@ -56,8 +58,16 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new() -> Self {
         let all = vec![rule("127.0.0.0", everything())];
-        let exports = vec![export(share(1, "/a", all))];
-        Self { disk: Arc::default(), exports, instance: 0 }
+        let model = Arc::new(ModelFs::new(1, 0o777));
+        let storage = Arc::clone(&model) as _;
+        let exports = vec![Export { share: Arc::new(share(1, "/a", all)), storage }];
+        Self { disk: Arc::default(), model, exports, instance: 0 }
+    }
+
+    /// Its file system has another number from now on.
+    pub(crate) fn renumber(&mut self) {
+        self.model = Arc::new(self.model.renumbered(77));
+        self.exports[0].storage = Arc::clone(&self.model) as _;
     }
 
     /// Whether its disk is full from now on.

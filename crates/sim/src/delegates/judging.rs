@@ -289,7 +289,8 @@ impl DelegateClient {
                 let is_over = cx.lost_ms + SENT_WITHIN_MS > recalled_ms + LEASE_MS;
                 !held.is_kept && !is_over && (has_heard || cx.lost_ms < held.sent_ms + LEASE_MS)
             };
-            let sure = of.delegation.filter(is_sure);
+            let is_counted_on = cx.delegated.is_counted_on(self.number, file);
+            let sure = of.delegation.filter(|held| is_counted_on && is_sure(held));
             let content = sure.and_then(|held| held.content);
             let opened = of.opened.map(|(_, writes)| What::Open(writes));
             let delegated = of.delegation.filter(|_| !of.is_doubted);

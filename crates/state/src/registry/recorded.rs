@@ -67,6 +67,7 @@ impl Registry {
     pub(super) fn strike(&self, record: &Record) {
         if record.client.recorded() > Recorded::Not {
             self.journal.records.note(&RecordEvent::Struck(record.client.id()));
+            self.journal.records.takes_away();
         }
     }
 

@@ -196,6 +196,12 @@ impl ModelFs {
         }
     }
 
+    /// The same as [`ModelFs::snapshot`] under another number, as a machine may number its file systems anew.
+    #[must_use]
+    pub fn renumbered(&self, fsid: u64) -> Self {
+        Self { fsid, ..self.snapshot() }
+    }
+
     /// What is known of flushes.
     pub fn flush_log(&self) -> Arc<FlushLog> {
         Arc::clone(&self.log)

@@ -52,6 +52,11 @@ impl State {
         if !client.has_callback_path() || self.is_in_grace(now_ms) {
             return Err(NotDelegated::Resource);
         }
+        if client.revoked.load(Ordering::Relaxed) > 0
+            && !client.opens.lock().lost.of(file).is_empty()
+        {
+            return Err(NotDelegated::Contention);
+        }
         let shard = self.delegations.shard(file).ok_or(NotDelegated::Resource)?;
         let all = shard.files.get(file).map_or(&[][..], Vec::as_slice);
         match all.iter().find(|held| Arc::ptr_eq(&held.client, client)) {
