@@ -305,3 +305,90 @@ impl RecordJournal {
         self.kept.fetch_max(count, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::{ClientRecord, ClientRecords, RecordEvent};
+    use crate::share::Share;
+    use crate::{ClientId, ShareAccess, ShareDeny};
+
+    const CLIENT: ClientId = ClientId(0x0102_0304_0506_0708);
+
+    fn record(is_complete: bool) -> ClientRecord {
+        ClientRecord {
+            is_set: true,
+            is_complete,
+            owner: b"owner".as_slice().into(),
+            verifier: *b"verifier",
+            principal: b"who".as_slice().into(),
+            address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)),
+        }
+    }
+
+    /// As earlier builds wrote them: a changed line here is a new format, and needs a new number of the event.
+    #[test]
+    fn events_are_these_bytes() {
+        let share = Share { access: ShareAccess::all(), deny: ShareDeny::WRITE };
+        let id = "0807060504030201";
+        let recorded = "0100050000006f776e657276657269666965720300000077686f\
+                        0100000000000000000000ffffc0000207";
+        let handle: Box<[u8]> = b"file".as_slice().into();
+        for (event, expected) in [
+            (RecordEvent::Recorded(CLIENT, record(false)), ["01", id, recorded]),
+            (RecordEvent::Complete(CLIENT), ["02", id, ""]),
+            (RecordEvent::Struck(CLIENT), ["03", id, ""]),
+            (RecordEvent::GraceEnded(7), ["04", "07000000", ""]),
+            (RecordEvent::InstanceBegan(7), ["05", "07000000", ""]),
+            (
+                RecordEvent::Revoked(CLIENT, handle.clone(), share),
+                ["06", id, "0400000066696c650302"],
+            ),
+            (RecordEvent::Acknowledged(CLIENT, handle), ["07", id, "0400000066696c65"]),
+            (RecordEvent::AllAcknowledged(CLIENT), ["08", id, ""]),
+        ] {
+            let mut bytes = Vec::new();
+            event.append(&mut bytes);
+            let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            });
+            assert_eq!(hex, expected.concat());
+            let mut rest = &bytes[..];
+            assert_eq!(RecordEvent::take(&mut rest).as_ref(), Ok(&event));
+            assert!(rest.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_was_lost_is_known_until_its_client_says_so_or_is_struck_off() {
+        let handle = |number: u8| -> Box<[u8]> { [number].into() };
+        let lost = |number| RecordEvent::Revoked(CLIENT, handle(number), Share::NONE);
+        let mut records = ClientRecords::default();
+        records.apply(lost(1));
+        assert_eq!(records.lost().count(), 0, "of nobody");
+        let bare = {
+            records.apply(RecordEvent::Recorded(CLIENT, record(true)));
+            records.clone()
+        };
+        let ends = [
+            vec![1, 2].into_iter().map(|n| RecordEvent::Acknowledged(CLIENT, handle(n))).collect(),
+            vec![RecordEvent::AllAcknowledged(CLIENT)],
+            vec![RecordEvent::Struck(CLIENT), RecordEvent::Recorded(CLIENT, record(true))],
+            vec![RecordEvent::GraceEnded(1), RecordEvent::Recorded(CLIENT, record(true))],
+        ];
+        for end in ends {
+            let mut records = bare.clone();
+            records.apply(lost(1));
+            records.apply(lost(2));
+            assert_ne!(records, bare);
+            assert_eq!(ClientRecords::read_file(&records.file()).as_ref(), Ok(&records));
+            for event in end {
+                records.apply(event);
+            }
+            assert_eq!(records, bare);
+        }
+    }
+}
