@@ -36,7 +36,7 @@ impl<'a> Call<'a> {
         by: Option<&Arc<Client>>,
     ) -> Result<Change<'a>, FsError> {
         if !self.shared.state.has_delegations() {
-            self.keep_losses()?;
+            self.shared.keep_revocations();
             return Ok(Change::of_nothing());
         }
         self.change_of(&file_key(target), by)
@@ -53,7 +53,7 @@ impl<'a> Call<'a> {
         by: Option<&Arc<Client>>,
     ) -> Result<Change<'a>, FsError> {
         if !self.shared.state.has_delegations() {
-            self.keep_losses()?;
+            self.shared.keep_revocations();
             return Ok(Change::of_nothing());
         }
         let (file_system, object) = target.storage.object(handle);
@@ -72,7 +72,7 @@ impl<'a> Call<'a> {
         by: Option<&Arc<Client>>,
     ) -> Result<Option<Change<'a>>, FsError> {
         if !self.shared.state.has_delegations() {
-            self.keep_losses()?;
+            self.shared.keep_revocations();
             return Ok(None);
         }
         let caller = Caller::new(&dir.cred, Waiting::Allowed);
@@ -216,19 +216,10 @@ impl<'a> Call<'a> {
         let shared: &'a Shared = self.shared;
         let begun = shared.state.begin_change(self.now_ms, by, file);
         let begun = begun.map_err(|error| self.is_kept_out(file, error))?;
-        self.keep_losses()?;
-        Ok(begun)
-    }
-
-    /// A file is about to be changed. Were all lost behind that, or the process killed, the next one would give back to
-    /// somebody the right to hear of it which was lost before.
-    ///
-    /// # Errors
-    /// `TryLater` if it cannot be made stable who has lost that right.
-    fn keep_losses(&mut self) -> Result<(), FsError> {
-        self.shared.keep_revocations();
-        let is_kept = !self.shared.state.has_unkept_losses() || self.keep_records();
-        if is_kept { Ok(()) } else { Err(FsError::TryLater) }
+        shared.keep_revocations();
+        // Were all lost behind that, who has lost its right to hear of it would have it again.
+        let is_kept = !shared.state.awaits_record(file) || self.keep_records();
+        if is_kept { Ok(begun) } else { Err(FsError::TryLater) }
     }
 
     /// Notes what the call waits for.

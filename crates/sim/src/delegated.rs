@@ -26,7 +26,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    fn is_delegation(self) -> bool {
+    pub(crate) fn is_delegation(self) -> bool {
         matches!(self, Self::Delegation(_))
     }
 
@@ -174,10 +174,10 @@ impl Delegated {
         }
     }
 
-    /// Whether somebody counts on a delegation of a file: it has not sent that it returns it.
-    pub(crate) fn is_counted_on(&self, who: u64, file: u64) -> bool {
+    /// Whether somebody counts on its delegation of a file, or on its open: it has not sent that it gives that up.
+    pub(crate) fn is_counted_on(&self, who: u64, file: u64, is_delegation: bool) -> bool {
         let holds = self.files.get(&file).map_or(&[][..], |file| &file.holds);
-        holds.iter().any(|hold| hold.who == who && hold.what.is_delegation())
+        holds.iter().any(|hold| hold.who == who && hold.what.is_delegation() == is_delegation)
     }
 
     /// Whether others had ended somebody's delegation of a file before the server lost all, though it may not have

@@ -131,10 +131,17 @@ impl Held {
 
     /// The client was granted a lock.
     pub(crate) fn lock(&mut self, now_ms: u64, lock: Lock) -> Checked {
-        self.check(now_ms, &lock)?;
+        let checked = self.check(now_ms, &lock);
+        if self.is_valid(lock.client, now_ms) {
+            checked?;
+        } else if checked.is_err() {
+            // The reply comes late: others may have it by now, which the client is told when it renews its lease.
+            self.lost.push(lock.clone());
+        }
         // Those of valid leases would have been found.
         let lost = self.locks.iter().filter(|other| other.conflicts(&lock));
-        self.lost.extend(lost.cloned());
+        let lost = lost.filter(|other| !self.is_valid(other.client, now_ms)).cloned();
+        self.lost.extend(lost.collect::<Vec<_>>());
         self.grants += 1;
         self.unlock(&lock);
         self.locks.push(lock);

@@ -71,6 +71,14 @@ enum Holders {
 }
 
 impl Holders {
+    fn iter(&self) -> impl Iterator<Item = &Holder> {
+        let (one, many) = match self {
+            Self::One(_, holder) => (Some(holder), None),
+            Self::Many(holders) => (None, Some(holders)),
+        };
+        one.into_iter().chain(many.into_iter().flat_map(ByNumber::values))
+    }
+
     fn get_mut(&mut self, number: OpenNumber) -> Option<&mut Holder> {
         match self {
             Self::One(one, holder) => (*one == number).then_some(holder),
@@ -280,6 +288,14 @@ impl Files {
         shard.find(hash, |file| file.key == *key).map_or(Ok(()), |file| asking.judge(file, wanted))
     }
 
+    /// What all owners of a client together have a file open for.
+    pub(crate) fn share_of(&self, client: &Arc<Client>, key: &FileKey) -> Share {
+        let Some((shard, hash)) = self.shard(key) else { return Share::NONE };
+        let Some(file) = shard.find(hash, |file| file.key == *key) else { return Share::NONE };
+        let own = file.holders.iter().filter(|holder| Arc::ptr_eq(&holder.client, client));
+        own.fold(Share::NONE, |all, holder| all.union(holder.share))
+    }
+
     /// Whether nothing that others have opened or locked, or wait for, conflicts with a delegation: one
     /// that the client had before the server lost it (`is_reclaim`), or a new one.
     pub(crate) fn may_delegate(
@@ -296,11 +312,7 @@ impl Files {
                 || share.access.contains(ShareAccess::WRITE)
                 || share.deny.contains(ShareDeny::READ)
         };
-        let (one, many) = match &file.holders {
-            Holders::One(_, holder) => (Some(holder), None),
-            Holders::Many(holders) => (None, Some(holders)),
-        };
-        let mut holders = one.into_iter().chain(many.into_iter().flat_map(ByNumber::values));
+        let mut holders = file.holders.iter();
         // A client that has the file open to write too would take each lock of it by a delegation to read.
         // But it keeps one that it had before it opened the file so.
         let is_open = holders.any(|holder| {

@@ -63,8 +63,8 @@ pub(super) fn require_no_delegation(delegation: u32) -> Result<(), NfsStat4> {
 /// the server lost all.
 ///
 /// # Errors
-/// `ReclaimBad`: the server did not know of that open, which the client has made by itself under such a delegation. Not
-/// `NoGrace`, after which Linux reclaims nothing more.
+/// `ReclaimBad`: the server did not know of that open, which the client has made by itself under such a delegation, or for
+/// which the delegation stood (OPEN_XOR_DELEGATION). Not `NoGrace`, after which Linux reclaims nothing more.
 pub(super) fn delegation_of(
     run: &Run<'_, '_>,
     client: &Client,

@@ -393,7 +393,7 @@ fn what_a_client_answers_decides_what_follows() {
     let third = bench.told_one();
     assert_eq!(third.sequence, 3);
     assert!(bench.answers(&waits.from, &third.fails(NfsStat4::BadSession)));
-    assert_eq!(flags(&waits), FAULT);
+    assert_eq!(flags(&waits), PATH_DOWN | FAULT);
     bench.tick(SECOND);
     assert_eq!(bench.told(), []);
 }

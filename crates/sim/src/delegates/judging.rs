@@ -289,14 +289,17 @@ impl DelegateClient {
                 let is_over = cx.lost_ms + SENT_WITHIN_MS > recalled_ms + LEASE_MS;
                 !held.is_kept && !is_over && (has_heard || cx.lost_ms < held.sent_ms + LEASE_MS)
             };
-            let is_counted_on = cx.delegated.is_counted_on(self.number, file);
-            let sure = of.delegation.filter(|held| is_counted_on && is_sure(held));
+            let sure = of.delegation.filter(is_sure);
             let content = sure.and_then(|held| held.content);
             let opened = of.opened.map(|(_, writes)| What::Open(writes));
             let delegated = of.delegation.filter(|_| !of.is_doubted);
             let delegated = delegated.map(|held| What::Delegation(held.writes));
             // An open first: what it is delegated then is beside it.
             for what in opened.into_iter().chain(delegated).filter(|_| has_lost) {
+                // Others may have got what was in the way of that, if the server has heard so.
+                if !cx.delegated.is_counted_on(self.number, file, what.is_delegation()) {
+                    continue;
+                }
                 let is_sure = matches!(what, What::Open(_)) || sure.is_some();
                 let until_ms = if is_sure { until_ms } else { 0 };
                 let was_ended = cx.delegated.was_ended(self.number, file);

@@ -214,13 +214,6 @@ impl ClientOpens {
         self.by_number.iter().map(|(number, record)| (*number, record))
     }
 
-    /// What all owners together have a file open for.
-    pub(crate) fn share_of(&self, file: &FileKey) -> Share {
-        let numbers = self.owners.iter().filter_map(|owner| self.find(owner, file));
-        let shares = numbers.filter_map(|number| self.get(number)).map(|record| record.share);
-        shares.fold(Share::NONE, Share::union)
-    }
-
     /// Whether an owner has opens.
     pub(crate) fn has_owner(&self, owner: &[u8]) -> bool {
         self.owners.contains(owner)

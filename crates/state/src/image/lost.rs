@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use crate::ClientId;
 use crate::share::Share;
 
-/// So many delegations of all clients together are known one by one. Beyond that it is only known of a client that
-/// it has lost some.
+/// So many delegations of one client are known one by one, and so many of all clients together. Beyond that it is only
+/// known of a client that it has lost some.
+const COUNT_A_CLIENT_MAX: usize = 1 << 12;
 const COUNT_MAX: usize = 1 << 16;
 
 /// What one client has lost.
@@ -26,7 +27,9 @@ impl Lost {
     pub(crate) fn judge(&self, handle: &[u8], share: Share, is_delegated: bool) -> Reclaimable {
         let known = match self {
             Self::These(all) => all.get(handle).copied(),
-            Self::Many => is_delegated.then_some(Share::NONE),
+            // Nobody knows whether it is one of those.
+            Self::Many if is_delegated => return Reclaimable::Open,
+            Self::Many => None,
         };
         match known {
             None => Reclaimable::All,
@@ -75,7 +78,8 @@ impl AllLost {
         let of = self.of.entry(id).or_insert_with(|| Lost::These(BTreeMap::new()));
         let Lost::These(all) = of else { return };
         let is_new = !all.contains_key(&handle);
-        if handle.is_empty() || is_new && self.count >= COUNT_MAX {
+        let is_full = self.count >= COUNT_MAX || all.len() >= COUNT_A_CLIENT_MAX;
+        if handle.is_empty() || is_new && is_full {
             self.count = self.count.saturating_sub(all.len());
             *of = Lost::Many;
             return;
@@ -114,7 +118,7 @@ impl AllLost {
 
 #[cfg(test)]
 mod tests {
-    use super::{AllLost, COUNT_MAX, Lost, Reclaimable};
+    use super::{AllLost, COUNT_A_CLIENT_MAX, COUNT_MAX, Lost, Reclaimable};
     use crate::share::Share;
     use crate::{ClientId, ShareAccess, ShareDeny};
 
@@ -160,18 +164,18 @@ mod tests {
     #[test]
     fn what_is_not_known_one_by_one_is_not_delegated_again() {
         let mut all = AllLost::default();
-        for number in 0..COUNT_MAX {
-            all.add(client(number as u16 % 2), handle(number), share(1, 0));
+        for number in 0..COUNT_A_CLIENT_MAX {
+            all.add(client(1), handle(number), share(1, 0));
         }
-        assert_eq!(all.count, COUNT_MAX);
+        all.add(client(0), handle(0), share(1, 0));
         all.add(client(1), handle(1), share(2, 0));
-        assert_eq!(all.count, COUNT_MAX, "that one is known");
-        all.add(client(1), handle(COUNT_MAX), share(1, 0));
+        assert_eq!(all.count, COUNT_A_CLIENT_MAX + 1, "that one is known");
+        all.add(client(1), handle(COUNT_A_CLIENT_MAX), share(1, 0));
         assert_eq!(of(&all, client(1)), Some(&Lost::Many));
-        assert_eq!(all.count, COUNT_MAX / 2);
+        assert_eq!(all.count, 1);
         let lost = of(&all, client(1)).expect("added");
-        assert_eq!(lost.judge(&handle(7), share(1, 0), true), Reclaimable::Nothing);
-        assert_eq!(lost.judge(&handle(7), share(1, 0), false), Reclaimable::All);
+        assert_eq!(lost.judge(&handle(7), share(3, 3), true), Reclaimable::Open);
+        assert_eq!(lost.judge(&handle(7), share(3, 3), false), Reclaimable::All);
         // There is room again, but of this client it is not known which.
         all.add(client(1), handle(2), share(1, 0));
         all.remove(client(1), &handle(2));
@@ -179,6 +183,17 @@ mod tests {
         all.forget(client(1));
         all.retain(|id| id != client(0));
         assert_eq!(all, AllLost::default());
+    }
+
+    #[test]
+    fn what_all_clients_have_lost_is_bounded() {
+        let mut all = AllLost::default();
+        for number in 0..COUNT_MAX {
+            all.add(client((number / COUNT_A_CLIENT_MAX) as u16), handle(number), share(1, 0));
+        }
+        assert_eq!((all.count, all.iter().count()), (COUNT_MAX, COUNT_MAX / COUNT_A_CLIENT_MAX));
+        all.add(client(99), handle(7), share(1, 0));
+        assert_eq!((all.count, of(&all, client(99))), (COUNT_MAX, Some(&Lost::Many)));
     }
 
     #[test]

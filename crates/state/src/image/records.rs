@@ -51,7 +51,8 @@ pub(crate) enum RecordEvent {
     GraceEnded(u32),
     /// From now on this instance, or the one before it until it has ended, goes on with the records.
     InstanceBegan(u32),
-    /// The client's delegation by this handle was revoked; with what else the client has the file open for.
+    /// The client's delegation by this handle was revoked; with what else the client has had the file open for since, at
+    /// most: what is closed is not noted.
     Revoked(ClientId, Box<[u8]>, Share),
     /// It has heard so of all by this handle.
     Acknowledged(ClientId, Box<[u8]>),
@@ -209,7 +210,7 @@ impl ClientRecords {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.all.is_empty() && self.lost == AllLost::default()
     }
 
     /// What is told of a client that is not recorded means nothing.
@@ -252,8 +253,6 @@ pub(crate) struct RecordJournal {
     noted: AtomicU64,
     /// How many of these are stable.
     kept: AtomicU64,
-    /// How many were noted when somebody lost last what kept others from changing a file.
-    taken: AtomicU64,
 }
 
 impl RecordJournal {
@@ -269,16 +268,6 @@ impl RecordJournal {
             event.append(&mut events);
             self.noted.fetch_add(1, Ordering::Release);
         }
-    }
-
-    /// Somebody has lost what keeps others from changing a file: that is noted.
-    pub(crate) fn takes_away(&self) {
-        self.taken.fetch_max(self.noted.load(Ordering::Acquire), Ordering::AcqRel);
-    }
-
-    /// Whether somebody has lost such a thing, and that is not stable yet.
-    pub(crate) fn has_unkept_taken(&self) -> bool {
-        self.kept.load(Ordering::Acquire) < self.taken.load(Ordering::Acquire)
     }
 
     pub(crate) fn has_unkept(&self) -> bool {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Record, Registry};
 use crate::ClientId;
 use crate::client::Recorded;
+use crate::files::Files;
 use crate::image::lost::Lost;
 use crate::image::{ClientRecord, RecordEvent};
 
@@ -67,7 +68,6 @@ impl Registry {
     pub(super) fn strike(&self, record: &Record) {
         if record.client.recorded() > Recorded::Not {
             self.journal.records.note(&RecordEvent::Struck(record.client.id()));
-            self.journal.records.takes_away();
         }
     }
 
@@ -99,15 +99,15 @@ impl Registry {
 
     /// Records which delegations clients have lost, as far as these records of this instance say otherwise, since the
     /// process before was killed.
-    pub(crate) fn record_lost(&self, recorded: &BTreeMap<ClientId, &Lost>) {
+    pub(crate) fn record_lost(&self, files: &Files, recorded: &BTreeMap<ClientId, &Lost>) {
         let clients = self.records().filter_map(Record::of_nfs4).map(|record| &record.client);
         for client in clients.filter(|client| client.recorded() > Recorded::Not) {
-            let (id, opens) = (client.id(), client.opens.lock());
-            let lost: BTreeMap<_, _> = opens
-                .lost
-                .iter()
-                .map(|(file, handle)| (handle.as_ref().into(), opens.share_of(file)))
-                .collect();
+            let (id, mut opens) = (client.id(), client.opens.lock());
+            let mut lost = BTreeMap::new();
+            for (file, of) in opens.lost.iter_mut() {
+                of.share = files.share_of(client, file);
+                lost.extend(of.handles.iter().map(|handle| (handle.as_ref().into(), of.share)));
+            }
             let known = match recorded.get(&id) {
                 Some(_) if lost.is_empty() => {
                     self.journal.records.note(&RecordEvent::AllAcknowledged(id));
@@ -126,7 +126,6 @@ impl Registry {
                 }
             }
         }
-        self.journal.records.takes_away();
     }
 
     /// Owners whose clients have sent `RECLAIM_COMPLETE`, with their principals; by `SETCLIENTID` there are

@@ -159,8 +159,9 @@ impl Session {
     /// Callbacks may go out by this connection. `false` if none can be made by this session.
     pub fn bind_back(&self, connection: u64) -> bool {
         let mut inner = self.back_channel.inner.lock();
-        // Looked at under the lock, so that nothing is bound once the session has ended.
-        if self.is_ended() || inner.target.is_none() {
+        // Looked at under the lock, so that nothing is bound once the session has ended, or is of no use.
+        let is_faulty = self.back_channel.status.load(Ordering::Relaxed) != 0;
+        if self.is_ended() || is_faulty || inner.target.is_none() {
             return false;
         }
         if !std::mem::replace(&mut inner.is_wanted, true) {
@@ -253,7 +254,7 @@ impl Session {
         let mut inner = self.back_channel.inner.lock();
         let of = slot_of(&mut inner, slot)?;
         if !std::mem::take(&mut of.is_in_doubt) {
-            self.back_channel.status.store(FAULT, Ordering::Relaxed);
+            self.fault(&mut inner);
             return None;
         }
         of.sequence = of.sequence.wrapping_sub(1);
@@ -265,7 +266,15 @@ impl Session {
     /// The client does not know the session or the slot: the back channel is of no use, which it is
     /// told.
     pub fn fault_callbacks(&self) {
+        self.fault(&mut self.back_channel.inner.lock());
+    }
+
+    /// Its connections are no paths to the client any more: were they counted, the client would not be told when
+    /// another session of it has none.
+    fn fault(&self, inner: &mut Inner) {
         self.back_channel.status.store(FAULT, Ordering::Relaxed);
+        let count = std::mem::take(&mut inner.connections).len();
+        self.subtract_paths(count);
     }
 
     /// The session has ended.

@@ -210,6 +210,11 @@ pub(crate) struct DelegationTable {
     released: AtomicU64,
     /// The number of the next question to a holder.
     questions: AtomicU64,
+    /// Files of which somebody has lost a delegation, and how many records have to be stable before others change
+    /// them.
+    unrecorded: Mutex<HashMap<FileKey, u64>>,
+    /// Whether there are some.
+    has_unrecorded: AtomicBool,
 }
 
 impl DelegationTable {
@@ -225,6 +230,8 @@ impl DelegationTable {
             counters: Counters::default(),
             released: AtomicU64::new(0),
             questions: AtomicU64::new(1),
+            unrecorded: Mutex::default(),
+            has_unrecorded: AtomicBool::new(false),
         }
     }
 
@@ -455,7 +462,7 @@ impl State {
             return Err(NotDelegated::Resource);
         }
         // After a loss of all nobody could tell the new one from that of which it may not have heard.
-        if !opens.lost.of(&file).is_empty() {
+        if opens.lost.has(&file) {
             return Err(NotDelegated::Contention);
         }
         let mut shard = self.delegations.shard(&file).ok_or(NotDelegated::Resource)?;

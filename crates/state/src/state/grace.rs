@@ -49,6 +49,8 @@ pub(crate) struct Grace {
     latest_ms: AtomicU64,
     /// Whether hosts that speak NLM have lost locks.
     has_hosts: AtomicBool,
+    /// Whether clients who may reclaim had lost delegations before.
+    has_lost: AtomicBool,
     former: Mutex<Former>,
 }
 
@@ -139,11 +141,15 @@ impl State {
         (access, deny): (ShareAccess, ShareDeny),
         is_delegated: bool,
     ) -> Result<Reclaimable, StateError> {
+        let until_ms = || self.grace.until_ms.load(Ordering::Acquire);
+        if until_ms() > 0 && !self.grace.has_lost.load(Ordering::Relaxed) {
+            return Ok(Reclaimable::All);
+        }
         let identity = self.registry.lock().identity(client.id());
         let Identity { is_set, owner, verifier, principal } =
             identity.ok_or(StateError::NoGrace)?;
         let former = self.grace.former.lock();
-        if self.grace.until_ms.load(Ordering::Relaxed) == 0 {
+        if until_ms() == 0 {
             return Err(StateError::NoGrace);
         }
         let lost = former.lost.get(&((is_set, owner), (principal, verifier)));
@@ -222,11 +228,6 @@ impl State {
         self.journal.records.has_unkept()
     }
 
-    /// Whether somebody has lost what kept others from changing a file, and the record of that is not stable yet.
-    pub fn has_unkept_losses(&self) -> bool {
-        self.journal.records.has_unkept_taken()
-    }
-
     /// Moves the events of records that nobody has taken behind those in `events`. What it returns is to
     /// be given to [`State::records_are_kept`].
     pub fn take_records(&self, events: &mut Vec<u8>) -> u64 {
@@ -238,6 +239,7 @@ impl State {
     pub fn records_are_kept(&self, taken: u64) {
         self.journal.records.are_kept(taken);
         self.free_what_is_kept();
+        self.records_of_lost_are_kept();
     }
 
     /// Takes up the records that another process has left. Those of other instances may reclaim: a
@@ -273,7 +275,7 @@ impl State {
             }
         }
         registry.record_all_with_opens();
-        registry.record_lost(&own);
+        registry.record_lost(&self.files, &own);
         for key in registry.owners_without_more_to_reclaim() {
             former.reclaiming.remove(&key);
         }
@@ -284,6 +286,7 @@ impl State {
             }
             return;
         }
+        self.grace.has_lost.store(!former.lost.is_empty(), Ordering::Relaxed);
         *self.grace.former.lock() = former;
         self.grace.begin(now_ms, self.settings.lease_ms);
     }

@@ -257,8 +257,10 @@ impl State {
             }
         }
         opens.lost = LostDelegations::default();
+        let noted = self.journal.records.noted();
         for (number, record) in std::mem::take(&mut opens.delegations) {
             if !record.is_revoked {
+                self.awaits_record_of(client, &record.file, noted);
                 self.release_delegation(&record.file, number);
             }
         }
@@ -312,7 +314,7 @@ impl State {
             let before = record.seqid;
             let seqid = record.raise_seqid();
             self.note_open(client, number, record);
-            self.note_lost(client, &opens, &request.file);
+            self.note_open_of_lost(client, &mut opens, &request.file);
             let added = opens.unsettled.add(number, asked, was_asked);
             let id = StateId::of_open(self.settings.instance, number, seqid);
             let granted = Granted::open(client, id, (number, Some(before)), added);
@@ -335,7 +337,7 @@ impl State {
         if let Some(record) = opens.get(number) {
             self.note_open(client, number, record);
         }
-        self.note_lost(client, &opens, &request.file);
+        self.note_open_of_lost(client, &mut opens, &request.file);
         let added = opens.unsettled.add(number, asked, false);
         let id = StateId::of_open(self.settings.instance, number, 1);
         Ok(Granted::open(client, id, (number, None), added))

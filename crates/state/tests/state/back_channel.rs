@@ -57,6 +57,30 @@ fn a_client_that_wants_callbacks_is_told_when_it_cannot_be_called() {
 }
 
 #[test]
+fn a_back_channel_that_is_of_no_use_is_no_path() {
+    let state = state();
+    let first = session(&state, 0, "client", 1);
+    let second = create(&state, 0, first.client().id(), 2, "root").expect("create");
+    let second = state.session(&second.session).expect("created");
+    for (session, connection) in [(&first, 1), (&second, 2)] {
+        session.set_callback_target(target());
+        assert!(session.bind_back(connection));
+    }
+    first.fault_callbacks();
+    assert_eq!((flags(&first), flags(&second)), (FAULT, 0), "it can be called by the other one");
+    assert!(!first.bind_back(3), "nor by another connection");
+    second.unbind_back(2);
+    assert_eq!((flags(&first), flags(&second)), (PATH_DOWN | FAULT, PATH_DOWN));
+    assert!(second.bind_back(4));
+    assert_eq!((flags(&first), flags(&second)), (FAULT, 0));
+    // Its end takes no path from the other one.
+    state.destroy_session(first.id()).expect("destroyed");
+    assert_eq!(flags(&second), 0);
+    second.unbind_back(4);
+    assert_eq!(flags(&second), PATH_DOWN);
+}
+
+#[test]
 fn a_client_offers_slots_and_takes_them_back() {
     let state = state();
     let session = session(&state, 0, "client", 1);
@@ -88,7 +112,7 @@ fn a_slot_that_the_client_has_lost_makes_the_channel_useless() {
     request(&session);
     let slot = session.begin_callback().expect("free").slot;
     assert_eq!(session.reorder_callback(slot), None);
-    assert_eq!((flags(&session), session.begin_callback()), (FAULT, None));
+    assert_eq!((flags(&session), session.begin_callback()), (PATH_DOWN | FAULT, None));
 }
 
 #[derive(Clone, Copy, Debug)]

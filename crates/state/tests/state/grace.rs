@@ -372,8 +372,10 @@ fn a_delegation_that_was_revoked_is_not_reclaimed_until_its_client_knows() {
     let state = disk.start(1);
     let one = client(&state, 0, "one", 1);
     let revoked = with_revoked(&state, &one);
-    assert!(state.has_unkept_records(), "before others get what it kept from them");
+    assert!(state.awaits_record(&file(1)), "before others get what it kept from them");
+    assert!(!state.awaits_record(&file(2)), "nobody has lost that");
     disk.keep(&state);
+    assert!(!state.awaits_record(&file(1)));
     let now_ms = LEASE_MS + QUIET_MS + 2;
     assert_eq!(
         state.delegate(now_ms, &one, &delegate(1)),
@@ -409,8 +411,14 @@ fn a_delegation_that_was_revoked_is_not_reclaimed_until_its_client_knows() {
     }
 
     // What it opens since, the server knows too.
-    let (access, deny) = (ShareAccess::READ, ShareDeny::empty());
-    state.open(&one, &Open { owner: b"p", file: file(1), access, deny }).expect("done");
+    let is_recorded = |owner, number| {
+        let (noted, access, deny) = (state.noted_records(), ShareAccess::READ, ShareDeny::empty());
+        state.open(&one, &Open { owner, file: file(number), access, deny }).expect("done");
+        state.noted_records() > noted
+    };
+    assert!(is_recorded(b"o", 1), "it may do more than before");
+    assert!(!is_recorded(b"o", 1) && !is_recorded(b"p", 1), "no more than is recorded");
+    assert!(!is_recorded(b"o", 2), "of that it has lost nothing");
     disk.keep(&state);
     let after = disk.start(3);
     let same = client(&after, 0, "one", 1);
@@ -437,7 +445,10 @@ fn a_client_that_is_gone_has_lost_nothing_that_is_recorded() {
     disk.keep(&state);
     assert_ne!(disk.0, ClientRecords::default());
     state.remove_client(one.id()).expect("done");
+    assert!(state.awaits_record(&file(2)), "it had that");
+    assert!(!state.awaits_record(&file(1)), "others know already that it had not");
     disk.keep(&state);
+    assert!(!state.awaits_record(&file(2)));
     assert_eq!(disk.0.file(), ClientRecords::default().file());
 }
 

@@ -52,9 +52,7 @@ impl State {
         if !client.has_callback_path() || self.is_in_grace(now_ms) {
             return Err(NotDelegated::Resource);
         }
-        if client.revoked.load(Ordering::Relaxed) > 0
-            && !client.opens.lock().lost.of(file).is_empty()
-        {
+        if client.revoked.load(Ordering::Relaxed) > 0 && client.opens.lock().lost.has(file) {
             return Err(NotDelegated::Contention);
         }
         let shard = self.delegations.shard(file).ok_or(NotDelegated::Resource)?;

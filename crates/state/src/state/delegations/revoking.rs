@@ -46,24 +46,77 @@ impl State {
         // Before others get what it kept from them.
         self.journal.note(&Event::DelegationRevoked { client: client.id(), number });
         self.journal.takes_away();
-        self.note_lost(client, &opens, file);
-        self.journal.records.takes_away();
+        self.note_lost(client, &mut opens, file, true);
+        let noted = self.journal.records.noted();
         client.revoked.fetch_add(1, Ordering::Relaxed);
         self.delegations.counters.revoked.fetch_add(1, Ordering::Relaxed);
+        self.awaits_record_of(client, file, noted);
         self.release_delegation(file, number);
     }
 
-    /// Records what the client has a file open for of which it has lost a delegation: so much of it the client may take
-    /// back after a loss of all.
-    pub(crate) fn note_lost(&self, client: &Client, opens: &ClientOpens, file: &FileKey) {
-        let handles = opens.lost.of(file);
-        if handles.is_empty() || client.recorded() == Recorded::Not {
+    /// A client opens a file, of which it may have lost a delegation: so much of it the client may take back after a loss
+    /// of all.
+    pub(crate) fn note_open_of_lost(
+        &self,
+        client: &Arc<Client>,
+        opens: &mut ClientOpens,
+        file: &FileKey,
+    ) {
+        self.note_lost(client, opens, file, false);
+    }
+
+    /// Records that a client has lost delegations of a file, if that is new or if the client has more of the file open than
+    /// is recorded.
+    fn note_lost(
+        &self,
+        client: &Arc<Client>,
+        opens: &mut ClientOpens,
+        file: &FileKey,
+        is_new: bool,
+    ) {
+        let Some(lost) = opens.lost.of(file) else { return };
+        if client.recorded() == Recorded::Not {
             return;
         }
-        let share = opens.share_of(file);
-        for handle in handles {
-            let handle = handle.as_ref().into();
-            self.journal.records.note(&RecordEvent::Revoked(client.id(), handle, share));
+        let share = self.files.share_of(client, file);
+        if !is_new && lost.share.contains(share) {
+            return;
+        }
+        lost.share = lost.share.union(share);
+        for handle in &lost.handles {
+            let event = RecordEvent::Revoked(client.id(), handle.as_ref().into(), lost.share);
+            self.journal.records.note(&event);
+        }
+    }
+
+    /// What a client had of a file is about to be no more, and so many records will have to be stable before others change
+    /// the file.
+    pub(crate) fn awaits_record_of(&self, client: &Client, file: &FileKey, noted: u64) {
+        if client.recorded() == Recorded::Not || self.journal.records.has_kept(noted) {
+            return;
+        }
+        let mut unrecorded = self.delegations.unrecorded.lock();
+        unrecorded.insert(*file, noted);
+        self.delegations.has_unrecorded.store(true, Ordering::Release);
+        // It may have become stable before it was there.
+        if self.journal.records.has_kept(noted) {
+            unrecorded.remove(file);
+        }
+    }
+
+    /// Whether somebody has lost a delegation of this file, and the record of that is not stable yet: after a loss of all
+    /// its client could have it again, and others may not change the file before.
+    pub fn awaits_record(&self, file: &FileKey) -> bool {
+        self.delegations.has_unrecorded.load(Ordering::Acquire)
+            && self.delegations.unrecorded.lock().contains_key(file)
+    }
+
+    /// The records are stable by now that were noted first.
+    pub(crate) fn records_of_lost_are_kept(&self) {
+        if self.delegations.has_unrecorded.load(Ordering::Acquire) {
+            let mut unrecorded = self.delegations.unrecorded.lock();
+            unrecorded.retain(|_, noted| !self.journal.records.has_kept(*noted));
+            self.delegations.has_unrecorded.store(!unrecorded.is_empty(), Ordering::Release);
         }
     }
 }
