@@ -24,6 +24,7 @@ use crate::server_place::ServerChoice;
 use crate::share_commands::arguments as share_commands;
 use crate::status_command;
 use crate::top_command;
+use crate::traces_command;
 use crate::tune_command;
 
 /// The port of NFS.
@@ -82,6 +83,11 @@ pub(crate) enum Command {
     /// A screen in a terminal, else a table each interval. Exit status: 0 shown, 1 no server could be asked, 2 wrong
     /// usage.
     Top(top_command::TopCommand),
+    /// Send sampled calls of a running server as traces to a collector of OpenTelemetry (OTLP by HTTP).
+    ///
+    /// Runs until it is interrupted. Server and collector may come and go. Exit status: 0 sent, 1 no server could be asked
+    /// at first, 2 wrong usage.
+    Traces(traces_command::TracesCommand),
     /// Watch the calls of any NFS server or client by capturing packets: by operation, client, user, server and
     /// file.
     ///

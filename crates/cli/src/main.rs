@@ -8,7 +8,7 @@
 //! [`steadfast_observe::watch`]'s. Exit status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not
 //! send all. `doctor` ([`doctor_command`]) and `tune` ([`tune_command`]) look at any NFS server or client; the
 //! exit status of `doctor` is its worst finding's. `slow` ([`slow_command`]) tells why calls to a running server were
-//! slow, `top` ([`top_command`]) what it is asked for now.
+//! slow, `top` ([`top_command`]) what it is asked for now; `traces` ([`traces_command`]) sends calls to a collector.
 //!
 //! This program has no logic of the server: what happens to shares, files and the log is decided in
 //! the crates below.
@@ -37,6 +37,7 @@ mod slow_command;
 mod statistics;
 mod status_command;
 mod top_command;
+mod traces_command;
 mod tune_command;
 
 use std::io;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         Command::Statistics(arguments) => outcome(statistics::run(&arguments)),
         Command::Top(arguments) => outcome(top_command::run(&arguments)),
         Command::Slow(arguments) => outcome(slow_command::run(&arguments)),
+        Command::Traces(arguments) => outcome(traces_command::run(&arguments)),
         Command::Clients(arguments) => outcome(client_commands::run(&arguments)),
         Command::Log(arguments) => outcome(log_commands::run(&arguments)),
         Command::Journal(arguments) => match journal_commands::run(&arguments) {

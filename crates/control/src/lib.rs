@@ -24,7 +24,7 @@ pub mod statistics;
 pub mod store;
 pub mod top;
 
-pub use client::{AskError, Client, Patience, Watch};
+pub use client::{AddressError, AskError, Client, Collector, Patience, PostError, Watch};
 pub use health::Health;
 pub use server::{
     Control, ControlOptions, MetricsOptions, OPENAPI, Peer, Permissions, SOCKET_NAME, ScraperToken,

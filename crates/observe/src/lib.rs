@@ -3,6 +3,7 @@
 //! [`capture`] makes NFS calls of captured packets, and tables of calls: [`capture::Dissector`],
 //! [`capture::Tables`]. It does no I/O but for what its modules `live` and `file` say. [`watch`] is
 //! the command that shows these tables; [`top`] shows what a Steadfast server tells of its calls,
+//! [`traces`] sends these calls to a collector,
 //! [`status`] judges how it is, and [`text`] makes tables of its documents. [`doctor`] looks at a
 //! machine twice and tells what makes NFS slow there; [`tune`] knows the kernel's settings for it, and
 //! changes them. Nothing here knows how a Steadfast server works inside, but for [`status`], which looks
@@ -16,6 +17,7 @@ mod screen;
 pub mod status;
 pub mod text;
 pub mod top;
+pub mod traces;
 pub mod tune;
 pub mod watch;
 

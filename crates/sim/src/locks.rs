@@ -703,7 +703,7 @@ impl LocksClient {
         if is(NfsStat4::Grace)
             && matches!(call, Call::Open(_) | Call::Lock(_) | Call::Wait(_) | Call::Remove)
         {
-            if cx.now_ms > cx.started_ms + GRACE_MS {
+            if cx.sent_ms > cx.started_ms + GRACE_MS {
                 return Err("the grace period does not end".into());
             }
             return Ok(self.again(index, call, cx));

@@ -504,7 +504,7 @@ impl OldClient {
         if is(status, NfsStat4::Grace)
             && matches!(call, Call::Open(_) | Call::Lock(_) | Call::Wait(_))
         {
-            if cx.now_ms > cx.started_ms + GRACE_MS {
+            if cx.sent_ms > cx.started_ms + GRACE_MS {
                 return Err("the grace period does not end".into());
             }
             return self.again(index, call, cx);

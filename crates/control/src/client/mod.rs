@@ -1,5 +1,6 @@
 //! The other side of the control socket, for programs that wait for their answers.
 
+mod collector;
 mod exchange;
 mod watch;
 
@@ -17,6 +18,7 @@ use crate::api::{
 use crate::top::{TopFilter, TopReport};
 use exchange::{Endpoint, Question};
 
+pub use collector::{AddressError, Collector, PostError};
 pub use exchange::{AskError, Patience};
 pub use watch::Watch;
 

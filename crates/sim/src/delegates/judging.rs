@@ -323,7 +323,7 @@ impl DelegateClient {
         }
         let is_new = matches!(call, Call::Open { .. } | Call::Write(..) | Call::Read(_));
         if is(status, NfsStat4::Grace) && (is_new || matches!(call, Call::SetMode(..))) {
-            if cx.now_ms > cx.started_ms + GRACE_MS {
+            if cx.sent_ms > cx.started_ms + GRACE_MS {
                 return Err("the grace period does not end".into());
             }
             return self.again(STATEFUL, call, cx);
