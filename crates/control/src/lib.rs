@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod capture;
 mod client;
 pub mod clients;
 pub mod explain;
@@ -24,7 +25,7 @@ pub mod statistics;
 pub mod store;
 pub mod top;
 
-pub use client::{AskError, Client, Patience, Watch};
+pub use client::{AskError, CaptureStream, Captured, Client, Patience, Watch};
 pub use health::Health;
 pub use server::{
     Control, ControlOptions, MetricsOptions, OPENAPI, Peer, Permissions, SOCKET_NAME, ScraperToken,

@@ -10,6 +10,7 @@ use crate::api::{
     AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
     Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
+use crate::capture::{CaptureCounts, CaptureFilter, CapturedMessage};
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
 use crate::metrics::Figures;
@@ -198,6 +199,13 @@ pub type SlowTeller = Box<dyn Fn(&SlowFilter) -> SlowReport + Send + Sync>;
 /// Tells what is called now.
 pub type TopTeller = Box<dyn Fn(&TopFilter) -> TopReport + Send + Sync>;
 
+/// Begins a capture, of which there is one at a time.
+pub type CaptureStarter =
+    Box<dyn Fn(&CaptureFilter) -> Result<CaptureSource, Refusal> + Send + Sync>;
+
+/// Gives the messages that came since it was asked last, and how many were dropped. The capture ends when it is dropped.
+pub type CaptureSource = Box<dyn FnMut() -> (Vec<CapturedMessage>, CaptureCounts) + Send>;
+
 /// What there is to ask.
 pub struct Services {
     /// Whether it lives, and serves.
@@ -208,6 +216,8 @@ pub struct Services {
     pub slow: SlowTeller,
     /// What is called now.
     pub top: TopTeller,
+    /// Messages as they are read and written.
+    pub capture: CaptureStarter,
     /// Collects numbers for `/metrics`. It is called once a second at most.
     pub metrics: Teller<Figures>,
     /// Makes the document of name services.
