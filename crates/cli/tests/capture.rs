@@ -317,7 +317,7 @@ fn contents_are_left_out_and_so_is_what_was_not_asked_for() {
     let how = CreateHow3::Unchecked(Settings::mode(0o644).0);
     let handle = client.create(root, b"long", &how).unwrap().handle.unwrap();
     for _ in 0..8 {
-        client.write(&handle, 0, &[1; 1 << 18], StableHow::Unstable).unwrap();
+        client.write(&handle, 0, &vec![1; 1 << 18], StableHow::Unstable).unwrap();
     }
     capturing.end();
     let length = small.metadata().unwrap().len();

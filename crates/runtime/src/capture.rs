@@ -202,13 +202,12 @@ impl Ring {
         // Before it is there, since who takes it subtracts.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         match self.sender.try_send(message) {
-            Ok(()) => {}
+            // Or the capture has ended.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
             Err(TrySendError::Full(_)) => {
                 self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
-            // The capture has ended.
-            Err(TrySendError::Disconnected(_)) => {}
         }
     }
 }

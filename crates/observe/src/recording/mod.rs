@@ -28,6 +28,8 @@ use crate::capture::{Limiter, Message};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Messages between two looks at signals.
 const MESSAGES_A_LOOK: u64 = 256;
+/// For how long messages are taken after an interrupt.
+const LAST: Duration = Duration::from_millis(100);
 /// How the file says who made it.
 const PROGRAM: &str = concat!("steadfast capture ", env!("CARGO_PKG_VERSION"));
 /// The status of a server that has no such route.
@@ -97,7 +99,7 @@ impl fmt::Display for Summary {
         let replies = messages - calls;
         write!(f, "{messages} messages ({calls} calls, {replies} replies), {file_bytes} bytes")?;
         if place != Path::new("-") {
-            write!(f, " in {place:?}")?;
+            write!(f, " in {}", place.display())?;
         }
         write!(f, "; {} dropped", counts.dropped)?;
         if counts.dropped > 0 {
@@ -199,9 +201,10 @@ impl<W: Write> Recording<W> {
         signals: &Signals,
         wrong: &dyn Fn(io::Error) -> CaptureError,
     ) -> Result<End, CaptureError> {
-        let end_at = arguments.seconds.map(|seconds| Instant::now() + seconds);
+        let mut end_at = arguments.seconds.map(|seconds| Instant::now() + seconds);
         let bytes_max = arguments.max_mib.map(|mib| mib << 20);
         let mut since_look = 0;
+        let mut is_ending = false;
         loop {
             since_look += 1;
             let left = end_at.map(|end| end.saturating_duration_since(Instant::now()));
@@ -230,7 +233,12 @@ impl<W: Write> Recording<W> {
             if is_quiet || since_look >= MESSAGES_A_LOOK {
                 since_look = 0;
                 if signals.wait(Duration::ZERO)?.is_some() {
-                    return Ok(End::Wanted);
+                    if std::mem::replace(&mut is_ending, true) {
+                        return Ok(End::Wanted);
+                    }
+                    // What is on its way has replies to calls that are written.
+                    let last = Instant::now() + LAST;
+                    end_at = Some(end_at.map_or(last, |end| end.min(last)));
                 }
             }
         }
