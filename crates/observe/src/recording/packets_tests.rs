@@ -116,7 +116,7 @@ fn checksums(bytes: &[u8]) {
                 other => panic!("{other:?}"),
             }
         }
-        other => panic!("{other:?}"),
+        etherparse::NetSlice::Arp(arp) => panic!("{arp:?}"),
     }
 }
 
