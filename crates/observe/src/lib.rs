@@ -12,6 +12,7 @@
 pub mod capture;
 pub mod doctor;
 mod machine;
+mod private_file;
 pub mod recording;
 mod screen;
 pub mod status;
