@@ -11,7 +11,7 @@ use steadfast_wire::nfs3::{self, NfsFh3};
 use steadfast_wire::rpc::{CallHeader, RPCSEC_GSS, ReplyHeader};
 use steadfast_xdr::{Decode, Reader, XdrError};
 
-use super::compound::contents as compound;
+use super::compound::contents::{self as compound, goes_on};
 use super::handle::Names;
 use super::messages::{self, Arguments};
 use super::programs::{self, COMPOUND, OperationKey};
@@ -63,6 +63,8 @@ enum Results {
 struct Call {
     results: Results,
     is_wanted: bool,
+    /// [`Limiter::gaps`] when it was seen.
+    gaps: u64,
 }
 
 type Key = (SocketAddr, SocketAddr, bool, u32);
@@ -75,12 +77,20 @@ pub struct Limiter {
     wanted: Vec<String>,
     young: HashMap<Key, Call>,
     old: HashMap<Key, Call>,
+    /// How many times messages were missing.
+    gaps: u64,
 }
 
 impl Limiter {
     /// One that looks for these operations, or for all if there are none.
     pub fn new(wanted: Vec<String>) -> Self {
         Self { wanted, ..Self::default() }
+    }
+
+    /// Messages are missing between those that were seen and those that come. A reply that comes may answer a call that
+    /// was not seen, and whose number is that of another one before it: its results are not known.
+    pub fn handle_gap(&mut self) {
+        self.gaps += 1;
     }
 
     /// Looks at the next message.
@@ -97,11 +107,13 @@ impl Limiter {
         let (head_bytes, is_wanted) = if is_call {
             let (begin, results) = of_call(message.bytes, &mut self.names, is_cut);
             let is_wanted = self.is_wanted(message.bytes);
-            self.remember(key(message.is_sent), Call { results, is_wanted });
+            let gaps = self.gaps;
+            self.remember(key(message.is_sent), Call { results, is_wanted, gaps });
             (begin, is_wanted)
         } else {
             let call = self.take(&key(!message.is_sent));
-            let results = call.map_or(Results::Unknown, |call| call.results);
+            let since_gap = call.filter(|call| call.gaps == self.gaps);
+            let results = since_gap.map_or(Results::Unknown, |call| call.results);
             let is_wanted = call.map_or(self.wanted.is_empty(), |call| call.is_wanted);
             (of_reply(message.bytes, results, is_cut), is_wanted)
         };
@@ -140,8 +152,10 @@ impl Limiter {
 fn of_call(bytes: &[u8], names: &mut Names, is_cut: bool) -> (usize, Results) {
     let all = bytes.len();
     let mut r = Reader::new(bytes);
-    let Ok(header) = CallHeader::decode(&mut r) else {
-        return (if is_cut { all } else { HEAD_BYTES }, Results::Unknown);
+    let header = match CallHeader::decode(&mut r) {
+        Ok(header) => header,
+        Err(error) if goes_on(is_cut, error) => return (all, Results::Unknown),
+        Err(_) => return (HEAD_BYTES, Results::Unknown),
     };
     let begin = r.position();
     if header.cred.flavor == RPCSEC_GSS {
@@ -173,8 +187,10 @@ fn behind<'a, T: Decode<'a>>(r: &mut Reader<'a>, bytes: usize) -> Result<usize, 
 fn of_reply(bytes: &[u8], results: Results, is_cut: bool) -> usize {
     let all = bytes.len();
     let mut r = Reader::new(bytes);
-    let Ok(header) = ReplyHeader::decode(&mut r) else {
-        return if is_cut { all } else { HEAD_BYTES };
+    let header = match ReplyHeader::decode(&mut r) {
+        Ok(header) => header,
+        Err(error) if goes_on(is_cut, error) => return all,
+        Err(_) => return HEAD_BYTES,
     };
     let begin = r.position();
     if !header.is_success() {

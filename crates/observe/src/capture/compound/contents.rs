@@ -1,9 +1,9 @@
 //! Where the contents of files begin in a COMPOUND.
 
 use steadfast_wire::nfs4::{CompoundHead4, NAME_BYTES_MAX, Op4, TAG_BYTES_MAX};
-use steadfast_xdr::{Decode, Reader};
+use steadfast_xdr::{Decode, Reader, XdrError};
 
-use super::{Executed, OPERATIONS_MAX, arguments, operation, results};
+use super::{Executed, OPERATIONS_MAX, arguments, results};
 use crate::capture::handle::Names;
 
 const READ: u32 = Op4::Read as u32;
@@ -14,11 +14,19 @@ const GET_XATTR: u32 = Op4::GetXattr as u32;
 const SET_XATTR: u32 = Op4::SetXattr as u32;
 const OK: u32 = 0;
 
+/// Whether a message that cannot be read on, for this reason, goes on behind what is there of it.
+pub(crate) fn goes_on(is_cut: bool, error: XdrError) -> bool {
+    is_cut && error == XdrError::Truncated
+}
+
 /// Where in a call contents begin, or what may be such; `None` if nowhere. `is_cut`: the message goes on
 /// behind what is there.
 pub(crate) fn of_call(r: &mut Reader<'_>, names: &mut Names, is_cut: bool) -> Option<usize> {
     let begin = r.position();
-    let Ok(head) = CompoundHead4::decode(r) else { return (!is_cut).then_some(begin) };
+    let head = match CompoundHead4::decode(r) {
+        Ok(head) => head,
+        Err(error) => return (!goes_on(is_cut, error)).then_some(begin),
+    };
     for _ in 0..head.operations.min(OPERATIONS_MAX) {
         let Ok(number) = r.u32() else { return None };
         let begin = r.position();
@@ -34,9 +42,9 @@ pub(crate) fn of_call(r: &mut Reader<'_>, names: &mut Names, is_cut: bool) -> Op
             }
             _ => {}
         }
-        if arguments::read(number, r, names).is_err() {
-            // What a server would not understand, it does not write either.
-            return (!is_cut || operation(number).is_none()).then_some(begin);
+        if let Err(error) = arguments::read(number, r, names) {
+            // What a server would not understand it does not execute either, nor what is behind it.
+            return (!goes_on(is_cut, error)).then_some(begin);
         }
     }
     // Nothing belongs here.
@@ -47,7 +55,10 @@ pub(crate) fn of_call(r: &mut Reader<'_>, names: &mut Names, is_cut: bool) -> Op
 pub(crate) fn of_reply(r: &mut Reader<'_>, is_cut: bool) -> Option<usize> {
     let begin = r.position();
     let head = r.u32().and_then(|_| r.opaque(TAG_BYTES_MAX)).and_then(|_| r.u32());
-    let Ok(count) = head else { return (!is_cut).then_some(begin + 4) };
+    let count = match head {
+        Ok(count) => count,
+        Err(error) => return (!goes_on(is_cut, error)).then_some(begin + 4),
+    };
     for _ in 0..count.min(OPERATIONS_MAX) {
         let (Ok(number), Ok(status)) = (r.u32(), r.u32()) else { return None };
         let begin = r.position();
@@ -59,8 +70,8 @@ pub(crate) fn of_reply(r: &mut Reader<'_>, is_cut: bool) -> Option<usize> {
         }
         let mut executed =
             Executed { number, status, handle: None, name: None, read_bytes: 0, written_bytes: 0 };
-        if results::read(number, status, r, &mut executed).is_err() {
-            return (!is_cut || operation(number).is_none()).then_some(begin);
+        if let Err(error) = results::read(number, status, r, &mut executed) {
+            return (!goes_on(is_cut, error)).then_some(begin);
         }
     }
     Some(r.position())
