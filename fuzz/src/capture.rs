@@ -177,6 +177,7 @@ pub fn stream_seeds() -> Vec<(&'static str, Vec<u8>)> {
         message(false, write),
         message(false, compound),
         message(true, found),
+        Frame::CutOff(CaptureCounts { dropped: 4, room_bytes: 1 << 25 }),
     ];
     let mut bytes = Vec::new();
     for frame in &frames {

@@ -6,12 +6,14 @@ mod common;
 mod nfs4_support;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Place, Running, output, stderr, steadfast, utf8};
+use common::{PATIENCE, Place, Running, ended, output, stderr, steadfast, utf8};
 use nfs4_support::Wire;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -55,6 +57,34 @@ impl Capturing {
         self.signal(Signal::INT);
         self.end()
     }
+}
+
+/// What the log says when a capture of all clients begins.
+const BEGUN: &str = " captures the first 1024 bytes of each message of all clients, ";
+
+/// Captures to a pipe, and has begun.
+fn piped(place: &Place) -> Child {
+    let mut command = steadfast(&["capture", "--state-directory", utf8(&place.state)]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    Running::log_with(place, BEGUN);
+    child
+}
+
+/// Ends a capture by a signal, and tells what it says. It ends soon, or is killed.
+fn end_soon(mut child: Child, signal: Signal) -> String {
+    rustix::process::kill_process(Pid::from_child(&child), signal).unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(8) {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let took = begun.elapsed();
+    let mut told = String::new();
+    child.stderr.unwrap().read_to_string(&mut told).unwrap();
+    assert!(took < Duration::from_secs(8), "it did not end: {told}");
+    told
 }
 
 /// The number before a word.
@@ -200,7 +230,6 @@ fn tshark<const N: usize>(file: &Path, port: u16, fields: [&str; N]) -> Option<V
 fn agrees_with_tshark(file: &Path, port: u16, calls: u64, replies: u64) {
     let fields = [
         "rpc.msgtyp",
-        "rpc.reqframe",
         "_ws.malformed",
         "tcp.analysis.flags",
         "nfs.procedure_v3",
@@ -212,14 +241,14 @@ fn agrees_with_tshark(file: &Path, port: u16, calls: u64, replies: u64) {
     let (mut of_calls, mut of_replies, mut getattrs, mut comments) = (0, 0, 0, 0);
     let mut minors = BTreeMap::new();
     for packet in &packets {
-        let [kind, call, malformed, flags, nfs3, minor, comment, _] = packet;
+        let [kind, malformed, flags, nfs3, minor, comment, told] = packet;
         assert!(malformed.is_empty() && flags.is_empty(), "{packet:?}");
         // Long messages have packets that are only parts.
         match kind.as_str() {
             "0" => of_calls += 1,
             "1" => {
                 of_replies += 1;
-                assert!(!call.is_empty(), "a reply without its call: {packet:?}");
+                assert!(told.contains("(Call In "), "a reply without its call: {packet:?}");
                 assert!(comment.starts_with("executed in "), "{packet:?}");
                 comments += 1;
                 getattrs += u64::from(nfs3 == "1");
@@ -284,7 +313,12 @@ fn contents_are_left_out_and_so_is_what_was_not_asked_for() {
     agrees_with_tshark(&file, port, calls, replies);
 
     // Only some, over a file that is there, and not more than so many.
+    // The server is not asked, which says who captures, and when that has ended.
+    let log = Running::log_with(&place, " has ended: ");
+    let who = format!("user {} (\"steadfast\", process ", rustix::process::getuid().as_raw());
+    assert!(log.contains(BEGUN) && log.contains(&format!("the capture by {who}")), "{log}");
     let exists = output(&["capture", "--state-directory", utf8(&place.state), "-w", utf8(&file)]);
+    assert_eq!(Running::log(&place).matches(BEGUN).count(), 1);
     assert_eq!(exists.status.code(), Some(1));
     assert!(stderr(&exists).contains("--force"), "{}", stderr(&exists));
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
@@ -326,7 +360,7 @@ fn contents_are_left_out_and_so_is_what_was_not_asked_for() {
     let capturing = Capturing::start(&place, &last, &[]);
     running.signal(Signal::TERM);
     let told = capturing.end();
-    assert!(told.starts_with("the server has ended: "), "{told}");
+    assert!(told.starts_with("the connection to the server has ended: "), "{told}");
 }
 
 #[test]
@@ -362,6 +396,94 @@ fn a_reader_that_stands_still_holds_up_nobody() {
     let served = served(&statistics(&place));
     let sent: u64 = served.values().map(|(calls, _)| 2 * calls).sum();
     assert_eq!(number(&told, " messages") + dropped, sent, "{told} {served:?}");
+}
+
+#[test]
+fn a_signal_ends_it_though_nobody_reads_its_output() {
+    let place = Place::new();
+    let running = Running::start(&place, 0, &[utf8(&place.share)]);
+    let capturing = piped(&place);
+    let (client, root) = &mut mount(&place, &running);
+    // More than a pipe and what is buffered before it.
+    for _ in 0..3000 {
+        client.getattr(root).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let told = end_soon(capturing, Signal::TERM);
+    assert!(told.starts_with("nobody reads the output, which lacks the last of "), "{told}");
+
+    // A pipe in a directory, which is somebody's.
+    let pipe = place.directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let words = ["capture", "--state-directory", utf8(&place.state), "-w", utf8(&pipe)];
+    let refused = output(&words);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    let mut command = steadfast(&words);
+    let waiting = command.arg("--force").stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let told = end_soon(waiting, Signal::TERM);
+    assert!(told.contains("is a pipe that nobody has opened to read"), "{told}");
+    assert_eq!(Running::log(&place).matches(BEGUN).count(), 1, "it began for nothing");
+    let waiting = command.args(["--seconds", "0.5"]).spawn().unwrap();
+    let bytes = std::fs::read(&pipe).unwrap();
+    assert!(bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]), "{bytes:?}");
+    let done = waiting.wait_with_output().unwrap();
+    assert!(done.status.success() && stderr(&done).starts_with("0 messages"), "{}", stderr(&done));
+}
+
+#[test]
+fn what_trickles_in_is_seen_soon_and_so_is_an_interrupt() {
+    let place = Place::new();
+    let running = Running::start(&place, 0, &[utf8(&place.share)]);
+    let mut capturing = piped(&place);
+    let mut output = capturing.stdout.take().unwrap();
+    let (seen, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut piece = [0; 4096];
+            loop {
+                let length = output.read(&mut piece).unwrap();
+                seen.fetch_add(length, Ordering::SeqCst);
+                if length == 0 {
+                    break;
+                }
+            }
+        });
+        scope.spawn(|| {
+            let (client, root) = &mut mount(&place, &running);
+            while !is_over.load(Ordering::SeqCst) {
+                client.getattr(root).unwrap();
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        });
+        // Some 30 calls.
+        let begun = Instant::now();
+        while seen.load(Ordering::SeqCst) < 10_000 && begun.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (seen, took) = (seen.load(Ordering::SeqCst), begun.elapsed());
+        let begun = Instant::now();
+        let told = end_soon(capturing, Signal::INT);
+        is_over.store(true, Ordering::SeqCst);
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}: {told}", begun.elapsed());
+        assert!(seen >= 10_000, "{seen} bytes in {took:?}");
+    });
+}
+
+#[test]
+fn a_full_disk_is_told_with_what_there_was() {
+    let place = Place::new();
+    let running = Running::start(&place, 0, &[utf8(&place.share)]);
+    let words = ["capture", "--state-directory", utf8(&place.state), "-w", "/dev/full"];
+    let mut capturing = steadfast(&words).stderr(Stdio::piped()).spawn().unwrap();
+    ended(&mut capturing, "the device is full");
+    let done = capturing.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    let told = stderr(&done);
+    assert!(told.contains("No space left on device"), "{told}");
+    assert!(told.contains("; there were 0 messages (0 calls, 0 replies)"), "{told}");
+    drop(running);
 }
 
 #[test]

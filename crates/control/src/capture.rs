@@ -8,10 +8,12 @@
 //! 1     counts    messages that were dropped so far (8), bytes that may wait in the server (8)
 //! 2     message   time in ns since 1970 (8), flags (1), client (18 + 1), server (18 + 1), whole length (4),
 //!                 with the flag TIMES: executed, waited, stable, in ns (8 each); the rest is what was kept of it
+//! 3     cut off   as counts: the capture has ended, since the reader did not read; what waited was dropped, too
 //! ```
 //!
 //! An address is its port (2), 4 or 6 (1), and 16 bytes, of which one of IPv4 has the first four. Counts come first,
-//! and at least once a second. A reader skips frames of kinds that it does not know.
+//! and at least once a second; when messages were dropped they come before all messages that were captured later. A
+//! reader skips frames of kinds that it does not know.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,13 +27,14 @@ pub const MEDIA_TYPE: &str = "application/vnd.steadfast.capture";
 pub const SNAP_BYTES_USUAL: u32 = 1024;
 /// Most bytes kept of a message: more than any has.
 pub const SNAP_BYTES_MAX: u32 = 16 << 20;
-/// Fewest: the headers of a call.
-pub const SNAP_BYTES_LEAST: u32 = 64;
+/// Fewest: the head of a call with any credentials of `AUTH_SYS` (448), and its first arguments.
+pub const SNAP_BYTES_LEAST: u32 = 512;
 /// Longest frame that is read, in bytes.
 const FRAME_BYTES_MAX: usize = SNAP_BYTES_MAX as usize + 1024;
 
 const COUNTS: u8 = 1;
 const MESSAGE: u8 = 2;
+const CUT_OFF: u8 = 3;
 
 /// The flags of a message.
 const SENT: u8 = 1;
@@ -121,7 +124,7 @@ pub struct CapturedMessage {
 pub struct CapturedTimes {
     /// Its execution, the last one if it was suspended.
     pub executed_ns: u64,
-    /// Of it, from when it came to where it might wait.
+    /// The part of it behind the place where it might wait for a disk; 0 if it came to none.
     pub waited_ns: u64,
     /// From its end until what was promised was stable.
     pub stable_ns: u64,
@@ -134,6 +137,8 @@ pub enum Frame {
     Counts(CaptureCounts),
     /// A message.
     Message(CapturedMessage),
+    /// The capture has ended, since its reader did not read. Messages that waited for him were dropped.
+    CutOff(CaptureCounts),
 }
 
 /// How a capture is doing.
@@ -156,8 +161,8 @@ impl Frame {
         let start = bytes.len();
         bytes.extend([0; 4]);
         match self {
-            Self::Counts(counts) => {
-                bytes.push(COUNTS);
+            Self::Counts(counts) | Self::CutOff(counts) => {
+                bytes.push(if matches!(self, Self::Counts(_)) { COUNTS } else { CUT_OFF });
                 bytes.extend(counts.dropped.to_le_bytes());
                 bytes.extend(counts.room_bytes.to_le_bytes());
             }
@@ -185,10 +190,12 @@ impl Frame {
     /// Reads what is in a frame; `None` for one of another kind.
     fn read(kind: u8, mut bytes: &[u8]) -> Result<Option<Self>, NoCapture> {
         let bytes = &mut bytes;
+        let counts = |bytes: &mut &[u8]| {
+            Ok(CaptureCounts { dropped: u64_of(bytes)?, room_bytes: u64_of(bytes)? })
+        };
         Ok(Some(match kind {
-            COUNTS => {
-                Self::Counts(CaptureCounts { dropped: u64_of(bytes)?, room_bytes: u64_of(bytes)? })
-            }
+            COUNTS => Self::Counts(counts(bytes)?),
+            CUT_OFF => Self::CutOff(counts(bytes)?),
             MESSAGE => Self::Message(CapturedMessage::read(bytes)?),
             _ => return Ok(None),
         }))
@@ -369,8 +376,10 @@ mod tests {
     }
 
     fn frame() -> impl Strategy<Value = Frame> {
-        let counts = any::<(u64, u64)>()
-            .prop_map(|(dropped, room_bytes)| Frame::Counts(CaptureCounts { dropped, room_bytes }));
+        let counts = any::<(u64, u64, bool)>().prop_map(|(dropped, room_bytes, is_end)| {
+            let counts = CaptureCounts { dropped, room_bytes };
+            if is_end { Frame::CutOff(counts) } else { Frame::Counts(counts) }
+        });
         prop_oneof![1 => counts, 4 => message()]
     }
 

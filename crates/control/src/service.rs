@@ -199,12 +199,29 @@ pub type SlowTeller = Box<dyn Fn(&SlowFilter) -> SlowReport + Send + Sync>;
 /// Tells what is called now.
 pub type TopTeller = Box<dyn Fn(&TopFilter) -> TopReport + Send + Sync>;
 
-/// Begins a capture, of which there is one at a time.
+/// Begins a capture, of which there is one at a time, for who asks.
 pub type CaptureStarter =
-    Box<dyn Fn(&CaptureFilter) -> Result<CaptureSource, Refusal> + Send + Sync>;
+    Box<dyn Fn(&CaptureFilter, &Who) -> Result<Box<dyn CaptureSource>, Refusal> + Send + Sync>;
 
-/// Gives the messages that came since it was asked last, and how many were dropped. The capture ends when it is dropped.
-pub type CaptureSource = Box<dyn FnMut() -> (Vec<CapturedMessage>, CaptureCounts) + Send>;
+/// A capture. It ends when it is dropped.
+pub trait CaptureSource: Send {
+    /// The next messages, of so many bytes together or a little more.
+    fn take(&mut self, bytes_max: usize) -> CapturedPart;
+
+    /// Ends it. What was not taken is counted as dropped.
+    fn end(self: Box<Self>) -> CaptureCounts;
+}
+
+/// Some messages of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CapturedPart {
+    /// The messages, each call before its reply.
+    pub messages: Vec<CapturedMessage>,
+    /// Counted when these were taken.
+    pub counts: CaptureCounts,
+    /// Whether more should be taken at once.
+    pub is_pressing: bool,
+}
 
 /// What there is to ask.
 pub struct Services {

@@ -21,6 +21,9 @@ fuzz_target!(|input: &[u8]| {
             let mut reader = FrameReader::default();
             reader.push(&again);
             assert_eq!(reader.next_frame().ok().flatten().as_ref(), Some(&frame));
+            if let Frame::Counts(_) = frame {
+                limiter.handle_gap();
+            }
             if let Frame::Message(message) = frame {
                 let limited = limiter.limit(&Message {
                     client: message.client,

@@ -61,8 +61,8 @@ pub(super) const READY: &str = "/readyz";
 enum Access {
     /// Nothing: who may connect may ask.
     Read,
-    /// Nothing, but it tells names of files, which may be in directories that not everybody may read: only who
-    /// [`Peer::may_change`].
+    /// Nothing, but it tells names of files, which may be in directories that not everybody may read, or what clients
+    /// read and write: only who [`Peer::may_change`].
     ReadFiles,
     /// Something: only who [`Peer::may_change`].
     Change,
@@ -457,10 +457,12 @@ async fn top(
 
 async fn captured(
     State(shared): Server,
+    Extension(peer): Extension<Peer>,
     query: Result<Query<CaptureFilter>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let filter = asked(query)?;
-    Ok(capture::stream(work(shared, move |shared| (shared.services.capture)(&filter)).await?))
+    let begin = move |shared: &Shared| (shared.services.capture)(&filter, peer.who());
+    Ok(capture::stream(work(shared, begin).await?))
 }
 
 async fn slow(

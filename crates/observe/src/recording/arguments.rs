@@ -13,17 +13,18 @@ use crate::capture::is_operation;
 /// Exit status: 0 captured, 1 the server cannot be asked or the file not be written, 2 wrong usage.
 #[derive(Clone, Debug, Args)]
 pub struct CaptureArguments {
-    /// The pcapng file to write, for its owner alone; `-` for standard output, which is the default unless that is a
+    /// The pcapng file to make, for its owner alone; `-` for standard output, which is the default unless that is a
     /// terminal.
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Write over a file that is there.
+    /// Replace a file that is there, or write to a pipe of that name.
     #[arg(long)]
     pub force: bool,
     /// Only messages of this client, or of the clients of this network.
     #[arg(long, value_name = "ADDRESS|NETWORK", value_parser = client)]
     pub client: Option<String>,
-    /// Only calls of these procedures and COMPOUNDs with these operations, and their replies: `read,write`.
+    /// Only calls of these procedures and COMPOUNDs with these operations, and their replies: `read,write`. Operations
+    /// behind the bytes that are kept are not seen.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = operation)]
     pub operation: Vec<String>,
     /// Bytes kept of a message (default: 1024, with --contents all).

@@ -2,32 +2,30 @@
 //! writes them.
 //!
 //! [`run`] does what was typed ([`CaptureArguments`]): it asks the server for its messages ([`Client::capture`]), leaves
-//! out what is content of files ([`Limiter`]), and writes the packets that would have carried them (`packets`).
+//! out what is content of files ([`Limiter`]), and writes the packets that would have carried them (`packets`) to a file or
+//! a pipe (`output`).
 
 mod arguments;
+mod output;
 mod packets;
 
-use std::fmt::{self, Write as _};
-use std::fs::{File, OpenOptions, Permissions};
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use steadfast_control::capture::{CaptureCounts, CapturedMessage, Frame};
 use steadfast_control::{AskError, CaptureStream, Captured, Client};
 use steadfast_sys::packet_ring::RingStatistics;
-use steadfast_sys::process::Signals;
 
 pub use self::arguments::CaptureArguments;
+use self::output::{Interrupt, Target};
 use self::packets::Packets;
 use crate::capture::file::PacketWriter;
 use crate::capture::{Limiter, Message};
 
-/// For how long messages are waited for before signals are looked at.
+/// How often it is looked whether there is a signal, and what was written is made visible to who reads the file.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Messages between two looks at signals.
-const MESSAGES_A_LOOK: u64 = 256;
 /// For how long messages are taken after an interrupt.
 const LAST: Duration = Duration::from_millis(100);
 /// How the file says who made it.
@@ -53,13 +51,25 @@ pub enum CaptureError {
     )]
     Terminal,
     /// A file is there.
-    #[error("{0:?} is there already: name another file, or write over it with --force")]
+    #[error("{0:?} is there already: name another file, or use this name with --force")]
     Exists(PathBuf),
+    /// It was interrupted before it began.
+    #[error("{0:?} is a pipe that nobody has opened to read")]
+    NoReader(PathBuf),
     /// The file cannot be written.
     #[error("{path:?} cannot be written: {error}")]
     Write {
         /// The file.
         path: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// The file could not be written any more.
+    #[error("{:?} cannot be written any more: {error}; there were {summary}", summary.place)]
+    Broken {
+        /// Until then. The last of it is not in the file.
+        summary: Box<Summary>,
         /// Why.
         #[source]
         error: io::Error,
@@ -73,7 +83,13 @@ pub enum CaptureError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Wanted,
+    /// Nobody has the output open to read.
     Reader,
+    /// Nobody has read it since it was to end.
+    StillReader,
+    /// The server told it, since this program did not read.
+    CutOff,
+    /// There is nothing more from the server.
     Server,
 }
 
@@ -94,7 +110,11 @@ impl fmt::Display for Summary {
         match end {
             End::Wanted => {}
             End::Reader => f.write_str("nobody reads the output any more: ")?,
-            End::Server => f.write_str("the server has ended: ")?,
+            End::StillReader => f.write_str("nobody reads the output, which lacks the last of ")?,
+            End::CutOff => f.write_str(
+                "the server has ended the capture, as what it sent was not read for minutes: ",
+            )?,
+            End::Server => f.write_str("the connection to the server has ended: ")?,
         }
         let replies = messages - calls;
         write!(f, "{messages} messages ({calls} calls, {replies} replies), {file_bytes} bytes")?;
@@ -119,45 +139,53 @@ impl fmt::Display for Summary {
 /// # Errors
 /// When the server cannot be asked, or the file cannot be written.
 pub fn run(client: &Client, arguments: &CaptureArguments) -> Result<Summary, CaptureError> {
-    let signals = Signals::block()?;
+    let interrupt = Interrupt::block()?;
     let place = arguments.write.clone().unwrap_or_else(|| PathBuf::from("-"));
     if arguments.write.is_none() && io::stdout().is_terminal() {
         return Err(CaptureError::Terminal);
     }
+    // Before the server is asked, which would begin for nothing. The file is made when it has begun.
+    let target = Target::find(&place, arguments.force, &interrupt)?;
     let mut stream = client.capture(&arguments.filter()).map_err(|error| match error {
         AskError::Refused { status: NOT_FOUND, .. } => CaptureError::OlderServer,
         error => error.into(),
     })?;
-    let output = open(&place, arguments.force)?;
+    let output = target.open(&place, &interrupt)?;
     let wrong = |error| CaptureError::Write { path: place.clone(), error };
     let mut recording = Recording::begin(output, arguments).map_err(wrong)?;
-    let end = recording.run(&mut stream, arguments, &signals, &wrong)?;
-    // The capture ends before the file does, so that the count of what was dropped is the last one.
+    let end = match recording.run(&mut stream, arguments, &interrupt) {
+        Ok(end) => end,
+        Err(Stopped::Ask(error)) => return Err(error.into()),
+        Err(Stopped::Io(error)) => return Err(error.into()),
+        Err(Stopped::Write(error)) => match broken(&error, &interrupt) {
+            Some(end) => end,
+            None => return Err(recording.failed(error, place)),
+        },
+    };
+    // The server need not copy messages any more. What still waits there is neither written nor counted.
     drop(stream);
-    recording.finish(end, place.clone()).map_err(wrong)
+    recording.finish(end, place, &interrupt)
 }
 
-fn open(place: &Path, replaces: bool) -> Result<Box<dyn Write>, CaptureError> {
-    if place == Path::new("-") {
-        return Ok(Box::new(io::stdout().lock()));
+/// Why a capture goes on no more.
+enum Stopped {
+    Ask(AskError),
+    Write(io::Error),
+    Io(io::Error),
+}
+
+impl From<AskError> for Stopped {
+    fn from(error: AskError) -> Self {
+        Self::Ask(error)
     }
-    let wrong = |error: io::Error| match error.kind() {
-        io::ErrorKind::AlreadyExists => CaptureError::Exists(place.to_owned()),
-        _ => CaptureError::Write { path: place.to_owned(), error },
-    };
-    // Messages have names, owners and perhaps contents of files: they are nobody else's.
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600);
-    if replaces {
-        options.create(true).truncate(true);
-    } else {
-        options.create_new(true);
+}
+
+/// The end that an output brings by not being read, if that is why it cannot be written.
+fn broken(error: &io::Error, interrupt: &Interrupt) -> Option<End> {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Some(End::Reader);
     }
-    let file: File = options.open(place).map_err(wrong)?;
-    if replaces && file.metadata().map_err(wrong)?.is_file() {
-        file.set_permissions(Permissions::from_mode(0o600)).map_err(wrong)?;
-    }
-    Ok(Box::new(file))
+    interrupt.has_given_up().then_some(End::StillReader)
 }
 
 /// What is written so far.
@@ -198,47 +226,48 @@ impl<W: Write> Recording<W> {
         &mut self,
         stream: &mut CaptureStream,
         arguments: &CaptureArguments,
-        signals: &Signals,
-        wrong: &dyn Fn(io::Error) -> CaptureError,
-    ) -> Result<End, CaptureError> {
+        interrupt: &Interrupt,
+    ) -> Result<End, Stopped> {
         let mut end_at = arguments.seconds.map(|seconds| Instant::now() + seconds);
+        if let Some(end) = end_at {
+            interrupt.end_at(end);
+        }
         let bytes_max = arguments.max_mib.map(|mib| mib << 20);
-        let mut since_look = 0;
+        let mut next_look = Instant::now() + PATIENCE;
         let mut is_ending = false;
         loop {
-            since_look += 1;
-            let left = end_at.map(|end| end.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            let now = Instant::now();
+            if end_at.is_some_and(|end| end <= now) {
                 return Ok(End::Wanted);
             }
-            let next = stream.next(left.map_or(PATIENCE, |left| left.min(PATIENCE)))?;
-            let is_quiet = next == Captured::Nothing;
-            let done = match next {
-                Captured::End => return Ok(End::Server),
-                // What there is may be read at once.
-                Captured::Nothing => self.writer.flush().map(|()| Taken::NotAskedFor),
-                Captured::Frame(Frame::Counts(counts)) => {
-                    self.counts = counts;
-                    Ok(Taken::NotAskedFor)
+            // By time, whether messages come one by one or in masses.
+            if next_look <= now {
+                next_look = now + PATIENCE;
+                self.writer.flush().map_err(Stopped::Write)?;
+                if interrupt.look().map_err(Stopped::Io)? && !is_ending {
+                    is_ending = true;
+                    end_at = Some(end_at.map_or(now + LAST, |end| end.min(now + LAST)));
                 }
-                Captured::Frame(Frame::Message(message)) => self.take(&message, bytes_max),
-            };
-            match done {
-                Ok(Taken::NoRoom) => return Ok(End::Wanted),
-                Ok(_) if arguments.count == Some(self.messages) => return Ok(End::Wanted),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(End::Reader),
-                Err(error) => return Err(wrong(error)),
             }
-            if is_quiet || since_look >= MESSAGES_A_LOOK {
-                since_look = 0;
-                if signals.wait(Duration::ZERO)?.is_some() {
-                    if std::mem::replace(&mut is_ending, true) {
+            let until = end_at.map_or(next_look, |end| end.min(next_look));
+            match stream.next(until.saturating_duration_since(now))? {
+                Captured::End => return Ok(End::Server),
+                Captured::Nothing => {}
+                Captured::Frame(Frame::CutOff(counts)) => {
+                    self.counts = counts;
+                    return Ok(End::CutOff);
+                }
+                Captured::Frame(Frame::Counts(counts)) => {
+                    if counts.dropped > self.counts.dropped {
+                        self.limiter.handle_gap();
+                    }
+                    self.counts = counts;
+                }
+                Captured::Frame(Frame::Message(message)) => {
+                    let taken = self.take(&message, bytes_max).map_err(Stopped::Write)?;
+                    if taken == Taken::NoRoom || arguments.count == Some(self.messages) {
                         return Ok(End::Wanted);
                     }
-                    // What is on its way has replies to calls that are written.
-                    let last = Instant::now() + LAST;
-                    end_at = Some(end_at.map_or(last, |end| end.min(last)));
                 }
             }
         }
@@ -274,36 +303,54 @@ impl<W: Write> Recording<W> {
         Ok(Taken::Written)
     }
 
-    fn finish(self, end: End, place: PathBuf) -> io::Result<Summary> {
-        let Self { writer, messages, calls, counts, .. } = self;
+    fn summary(&self, end: End, place: PathBuf) -> Summary {
+        let Self { messages, calls, counts, .. } = *self;
+        Summary { messages, calls, file_bytes: self.writer.file_bytes(), counts, end, place }
+    }
+
+    fn failed(&self, error: io::Error, place: PathBuf) -> CaptureError {
+        CaptureError::Broken { summary: Box::new(self.summary(End::Wanted, place)), error }
+    }
+
+    fn finish(
+        self,
+        end: End,
+        place: PathBuf,
+        interrupt: &Interrupt,
+    ) -> Result<Summary, CaptureError> {
+        let mut summary = self.summary(end, place);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let CaptureCounts { dropped, .. } = counts;
-        let received = messages.saturating_add(dropped);
-        let file_bytes = writer.file_bytes();
-        match writer.finish(now_ns, RingStatistics { received, dropped }) {
+        let CaptureCounts { dropped, .. } = summary.counts;
+        let received = summary.messages.saturating_add(dropped);
+        match self.writer.finish(now_ns, RingStatistics { received, dropped }) {
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            Err(error) => return Err(error),
+            Err(error) => match broken(&error, interrupt) {
+                Some(End::StillReader) => summary.end = End::StillReader,
+                Some(_) => {}
+                None => return Err(CaptureError::Broken { summary: Box::new(summary), error }),
+            },
         }
-        Ok(Summary { messages, calls, file_bytes, counts, end, place })
+        Ok(summary)
     }
 }
 
 /// What the server knows of a reply and the message does not say.
 fn comment(message: &CapturedMessage) -> String {
-    let Some(times) = message.times else { return String::new() };
     let us = |ns: u64| format!("{}.{} µs", ns / 1000, ns / 100 % 10);
-    let mut text = format!("executed in {}", us(times.executed_ns));
-    // Writing to a string does not fail.
-    if times.waited_ns > 0 {
-        let _ = write!(text, ", of it {} where it might wait", us(times.waited_ns));
-    }
-    if times.stable_ns > 0 {
-        let _ = write!(text, "; stable {} later", us(times.stable_ns));
+    let mut parts = Vec::new();
+    if let Some(times) = message.times {
+        let mut text = format!("executed in {}", us(times.executed_ns));
+        if times.waited_ns > 0 {
+            text += &format!(", of it {} where it might wait", us(times.waited_ns));
+        }
+        parts.push(text);
+        if times.stable_ns > 0 {
+            parts.push(format!("stable {} later", us(times.stable_ns)));
+        }
     }
     if message.is_repeat {
-        text.push_str("; a repeated call");
+        parts.push("a repeated call".to_owned());
     }
-    text
+    parts.join("; ")
 }

@@ -13,8 +13,9 @@ use crate::capture::Message;
 
 /// Bytes of a record in one segment.
 const SEGMENT_BYTES: usize = 60 << 10;
-/// Longest payload of a datagram, with IPv4.
-const DATAGRAM_BYTES_MAX: usize = 65_507;
+/// Longest payload of a datagram: its length in UDP's head is of 16 bits, and so is that of all of it in IPv4's.
+const DATAGRAM_BYTES_MAX: usize = 65_527;
+const DATAGRAM_BYTES_MAX_V4: usize = DATAGRAM_BYTES_MAX - 20;
 /// Connections whose sequence numbers are known; then the older half is forgotten.
 const FLOWS_MAX: usize = 1 << 16;
 
@@ -101,7 +102,9 @@ impl Packets {
         message: &Message<'_>,
         write: &mut impl FnMut(&[u8], usize) -> io::Result<()>,
     ) -> io::Result<()> {
-        let length = message.length.min(DATAGRAM_BYTES_MAX);
+        let is_v4 = from.is_ipv4() && to.is_ipv4();
+        let max = if is_v4 { DATAGRAM_BYTES_MAX_V4 } else { DATAGRAM_BYTES_MAX };
+        let length = message.length.min(max);
         let mut head = [0; UDP_BYTES];
         put(&mut head, 0, &from.port().to_be_bytes());
         put(&mut head, 2, &to.port().to_be_bytes());

@@ -75,7 +75,8 @@ impl Executor {
         if wanted.is_any() {
             self.capture_call(&asked);
         }
-        self.begin_reply(asked.address.is_none() && !wanted.are_contents());
+        let keeps_contents = wanted.are_contents() && self.context.shared.capture.has_client(peer);
+        self.begin_reply(asked.address.is_none() && !keeps_contents);
         let (outcome, mut execution) = self.call(seat, guard, &asked);
         let outcome = match outcome {
             Ok(Verdict::Suspended(call)) => {
@@ -266,7 +267,7 @@ impl Executor {
                 if context.shared.capture.wants().is_any() {
                     let (place, now_ns) =
                         (Place::Pool(context.pool.index), context.shared.stamp_ns());
-                    let spent = CapturedTimes::of(&executed, None);
+                    let spent = (CapturedTimes::of(&executed, None), executed.facts.is_repeat);
                     context.shared.capture.replied(place, asked.peer, now_ns, reply, spent);
                 }
                 match asked.address.take() {

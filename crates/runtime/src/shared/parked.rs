@@ -35,7 +35,7 @@ impl ReplyTo {
     }
 }
 
-/// Sends the reply of a call that is executed by another thread, or was received elsewhere.
+/// Sends the reply to a repeated call, which the execution of the first one makes, in another thread perhaps.
 pub(crate) struct LaterReply {
     /// `None` once it is sent.
     to: Option<ReplyTo>,
@@ -58,7 +58,7 @@ impl ReplySink for LaterReply {
             && let Some(to) = &self.to
         {
             let now_ns = self.shared.stamp_ns();
-            to.with_peer(|peer| self.shared.capture.sent(peer, now_ns, reply));
+            to.with_peer(|peer| self.shared.capture.repeated(peer, now_ns, reply));
         }
         match self.to.take() {
             Some(ReplyTo::Stream(connection)) => {
@@ -174,7 +174,7 @@ impl ReplySender {
         self.counters.bytes_out.add(bytes_out as u64);
         if shared.capture.wants().is_any() && settled.is_ok() && bytes_out > 0 {
             let now_ns = shared.stamp_ns();
-            let spent = CapturedTimes::of(&executed, Some(now_ns));
+            let spent = (CapturedTimes::of(&executed, Some(now_ns)), executed.facts.is_repeat);
             to.with_peer(|peer| {
                 shared.capture.replied(Place::Elsewhere, peer, now_ns, &self.reply, spent);
             });

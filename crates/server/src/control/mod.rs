@@ -100,7 +100,7 @@ fn services(about: AskedAbout<'_>) -> Services {
         metrics: Box::new(move || scraped.figures()),
         slow: Box::new(move |filter| slow::slow(&slow_calls, &of_them, filter)),
         top: Box::new(move |filter| top::top(&windows, &of_top, &named_by, filter)),
-        capture: Box::new(move |filter| capture::begin(&captured, filter)),
+        capture: Box::new(move |filter, who| capture::begin(&captured, filter, who)),
         statistics: Box::new(move || {
             let log = keeper.as_deref().map(IntentLogKeeper::status);
             statistics(&observer, &engine, &storage, log.as_ref(), started_unix_ms)
