@@ -295,8 +295,9 @@ impl<W: Write> Recording<W> {
         }
         let mut comment = Some(comment(captured)).filter(|comment| !comment.is_empty());
         let Self { writer, packets, .. } = self;
-        packets.of(&message, captured.is_datagram, |bytes, length| {
-            writer.write_frame(captured.time_ns, bytes, length, comment.take().as_deref())
+        packets.of(&message, captured.is_datagram, |bytes, length, has_end| {
+            let comment = comment.take_if(|_| has_end);
+            writer.write_frame(captured.time_ns, bytes, length, comment.as_deref())
         })?;
         self.messages += 1;
         self.calls += u64::from(limited.is_call);
@@ -340,11 +341,11 @@ fn comment(message: &CapturedMessage) -> String {
     let us = |ns: u64| format!("{}.{} µs", ns / 1000, ns / 100 % 10);
     let mut parts = Vec::new();
     if let Some(times) = message.times {
-        let mut text = format!("executed in {}", us(times.executed_ns));
-        if times.waited_ns > 0 {
-            text += &format!(", of it {} where it might wait", us(times.waited_ns));
-        }
-        parts.push(text);
+        let executed = format!("executed in {}", us(times.executed_ns));
+        parts.push(match times.waited_ns {
+            0 => executed,
+            waited_ns => format!("{executed}, of it {} where it might wait", us(waited_ns)),
+        });
         if times.stable_ns > 0 {
             parts.push(format!("stable {} later", us(times.stable_ns)));
         }

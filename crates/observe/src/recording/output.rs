@@ -117,11 +117,8 @@ impl Target {
         if place == Path::new("-") {
             return Ok(Self::Open(File::from(io::stdout().as_fd().try_clone_to_owned()?)));
         }
-        let kind = match place.metadata() {
-            Ok(found) if found.is_file() || found.is_dir() => None,
-            Ok(found) => Some(found.file_type()),
-            Err(_) => None,
-        };
+        let found = place.metadata().ok().map(|found| found.file_type());
+        let kind = found.filter(|kind| !kind.is_file() && !kind.is_dir());
         let is_there = place.symlink_metadata().is_ok();
         // A pipe may have been made by whoever knew the name.
         let may_be_there = replaces || kind.is_some_and(|kind| kind.is_char_device());

@@ -56,12 +56,13 @@ struct Payload<'a> {
 }
 
 impl Packets {
-    /// The packets of a message. `write` gets of each what is known of it, and its true length.
+    /// The packets of a message. `write` gets of each what is known of it, its true length, and whether what is known of
+    /// the message ends there or did before: that is where it is decoded.
     pub(crate) fn of(
         &mut self,
         message: &Message<'_>,
         is_datagram: bool,
-        mut write: impl FnMut(&[u8], usize) -> io::Result<()>,
+        mut write: impl FnMut(&[u8], usize, bool) -> io::Result<()>,
     ) -> io::Result<()> {
         let (client, server) = one_family(message.client, message.server);
         let (from, to) = if message.is_sent { (server, client) } else { (client, server) };
@@ -88,7 +89,8 @@ impl Packets {
                 length: end - start,
             };
             self.packet(from.ip(), to.ip(), message.is_sent, &payload);
-            write(&self.frame, self.frame.len() + unknown(&payload))?;
+            let has_end = end >= mark.len() + message.bytes.len();
+            write(&self.frame, self.frame.len() + unknown(&payload), has_end)?;
             sequence = sequence.wrapping_add((end - start) as u32);
             start = end;
         }
@@ -100,7 +102,7 @@ impl Packets {
         from: SocketAddr,
         to: SocketAddr,
         message: &Message<'_>,
-        write: &mut impl FnMut(&[u8], usize) -> io::Result<()>,
+        write: &mut impl FnMut(&[u8], usize, bool) -> io::Result<()>,
     ) -> io::Result<()> {
         let is_v4 = from.is_ipv4() && to.is_ipv4();
         let max = if is_v4 { DATAGRAM_BYTES_MAX_V4 } else { DATAGRAM_BYTES_MAX };
@@ -112,7 +114,7 @@ impl Packets {
         let known = message.bytes.get(..length).unwrap_or(message.bytes);
         let payload = Payload { protocol: UDP, head: &head, known: &[known], length };
         self.packet(from.ip(), to.ip(), message.is_sent, &payload);
-        write(&self.frame, self.frame.len() + unknown(&payload))
+        write(&self.frame, self.frame.len() + unknown(&payload), true)
     }
 
     /// The sequence number of so many bytes of one side, and what it has acknowledged.

@@ -27,7 +27,7 @@ fn frames(
     is_datagram: bool,
 ) -> Vec<(Vec<u8>, usize)> {
     let mut frames = Vec::new();
-    let write = |bytes: &[u8], length| {
+    let write = |bytes: &[u8], length, _| {
         frames.push((bytes.to_vec(), length));
         Ok(())
     };
@@ -127,15 +127,30 @@ fn connections_that_are_used_keep_their_numbers() {
     for port in 0..=u16::MAX {
         let mut other = message(false, false, &bytes, 6);
         other.client.set_port(port);
-        packets.of(&other, false, |_, _| Ok(())).unwrap();
+        packets.of(&other, false, |_, _, _| Ok(())).unwrap();
     }
     let mut used = message(false, false, &bytes, 6);
     used.client.set_port(65_000);
-    packets.of(&used, false, |_, _| Ok(())).unwrap();
+    packets.of(&used, false, |_, _, _| Ok(())).unwrap();
     let another = message(true, false, &bytes, 6);
-    packets.of(&another, false, |_, _| Ok(())).unwrap();
+    packets.of(&another, false, |_, _, _| Ok(())).unwrap();
     assert!(packets.flows.len() <= FLOWS_MAX / 2 + 1);
     assert_eq!(packets.flows[&(used.client, used.server)].next, [21, 1]);
+}
+
+#[test]
+fn a_message_is_decoded_where_what_is_known_of_it_ends() {
+    let bytes = vec![1; SEGMENT_BYTES + 10];
+    for (kept, wanted) in [(bytes.len(), [false, true]), (1000, [true, true])] {
+        let message = message(false, false, &bytes[..kept], bytes.len());
+        let mut ends = Vec::new();
+        let write = |_: &[u8], _, has_end| {
+            ends.push(has_end);
+            Ok(())
+        };
+        Packets::default().of(&message, false, write).unwrap();
+        assert_eq!(ends, wanted, "{kept}");
+    }
 }
 
 /// A message: whether it is of IPv6, sent, and a datagram, its bytes, and how many of them were not kept.
@@ -164,7 +179,7 @@ proptest! {
             let message = message(*is_v6, *is_sent, bytes, bytes.len() + missing);
             bytes_at_most += file_bytes(&message);
             packets
-                .of(&message, is_datagram, |bytes, length| {
+                .of(&message, is_datagram, |bytes, length, _| {
                     writer.write_frame(time as u64, bytes, length, Some("a comment"))
                 })
                 .unwrap();
