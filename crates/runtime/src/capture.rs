@@ -132,6 +132,7 @@ pub(crate) enum Place {
 }
 
 /// What is known of a message beside its bytes.
+#[derive(Clone, Copy)]
 struct Noted {
     time_ns: u64,
     is_sent: bool,
@@ -180,7 +181,7 @@ impl Switch {
         let first = reply.files.first().map_or(reply.bytes.len(), |(at, _)| *at);
         let known = reply.bytes.get(..first).unwrap_or(&reply.bytes);
         let spent = Some(spent);
-        let noted = Noted { spent, is_repeat, ..Noted::sent(time_ns, reply.length()) };
+        let noted = Noted { is_repeat, spent, ..Noted::sent(time_ns, reply.length()) };
         self.note(place, peer, noted, known);
     }
 
@@ -277,15 +278,11 @@ impl Ring {
     /// Puts a message in that has its room.
     fn push(&self, message: CapturedMessage) {
         let kept_bytes = message.bytes.len();
-        match self.sender.try_send(message) {
-            Ok(()) => {}
-            // Not to be expected: there is room for no more messages than the queue has places.
-            Err(TrySendError::Full(_)) => {
-                self.release(kept_bytes);
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-            // The capture has ended.
-            Err(TrySendError::Disconnected(_)) => {}
+        // Not to be expected: there is room for no more messages than the queue has places. A capture that has ended
+        // takes none either, and counts no more.
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(message) {
+            self.release(kept_bytes);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
