@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use steadfast_control::capture::{CaptureCounts, CapturedMessage, CapturedTimes, Frame};
 use steadfast_observe::capture::{Dissector, LinkType, Observed, Packet};
 use steadfast_wire::nfs3::NfsFh3;
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
@@ -149,6 +150,40 @@ pub fn packet_seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("lossy", lossy.concat()),
         ("raw", raw),
     ]
+}
+
+/// Valid inputs of `capture_stream` by their names, without its magic.
+pub fn stream_seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let message = |is_sent: bool, bytes: Vec<u8>| {
+        Frame::Message(CapturedMessage {
+            time_ns: 1_700_000_000_000_000_000,
+            client: ([192, 0, 2, 1], 700).into(),
+            server: ([192, 0, 2, 2], 2049).into(),
+            is_datagram: false,
+            is_sent,
+            is_repeat: false,
+            times: is_sent.then_some(CapturedTimes::default()),
+            length: bytes.len() as u32 + 8,
+            bytes,
+        })
+    };
+    let words =
+        |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
+    let write = words(&[7, 0, 2, 100_003, 3, 7, 0, 0, 0, 0, 4, 1, 0, 0, 8, 2, 8, 5, 5]);
+    let compound = words(&[8, 0, 2, 100_003, 4, 1, 0, 0, 0, 0, 0, 0, 2, 24, 9, 1, 2]);
+    let found = words(&[8, 1, 0, 0, 0, 0, 0, 0, 2, 24, 0, 9, 0, 0, 0]);
+    let frames = [
+        Frame::Counts(CaptureCounts { dropped: 3, room_bytes: 1 << 25 }),
+        message(false, write),
+        message(false, compound),
+        message(true, found),
+        Frame::CutOff(CaptureCounts { dropped: 4, room_bytes: 1 << 25 }),
+    ];
+    let mut bytes = Vec::new();
+    for frame in &frames {
+        frame.write(&mut bytes);
+    }
+    vec![("counts_write_and_compound", bytes)]
 }
 
 /// Valid inputs of `capture_file` by their names.

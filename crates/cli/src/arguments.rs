@@ -15,6 +15,7 @@ use steadfast_control::statistics::RECENT_MAX;
 use steadfast_observe::watch::WatchArguments;
 use steadfast_shares::{Access, ClientPattern, ShareOptions};
 
+use crate::capture_command;
 use crate::client_commands;
 use crate::configuration_file::CONFIGURATION_FILE;
 use crate::doctor_command;
@@ -94,6 +95,11 @@ pub(crate) enum Command {
     /// A table each interval, or a screen in a terminal. Exit status: 0 watched, 1 packets cannot be captured or a
     /// file cannot be read, 2 wrong usage.
     Watch(WatchArguments),
+    /// Capture the RPC messages of a running server inside it, as it reads and writes them, to a pcapng file for Wireshark.
+    ///
+    /// Contents of files are left out without --contents. Ctrl-C ends it. Exit status: 0 captured, 1 the server cannot
+    /// be asked or the file not be written, 2 wrong usage.
+    Capture(capture_command::CaptureCommand),
     /// Tell which clients have files open and locked, or end one.
     ///
     /// Exit status: 0 done, 1 not done, 2 wrong usage.

@@ -8,7 +8,8 @@
 //! [`steadfast_observe::watch`]'s. Exit status: 0 done, 1 failed, 2 wrong usage, 3 a replay that could not
 //! send all. `doctor` ([`doctor_command`]) and `tune` ([`tune_command`]) look at any NFS server or client; the
 //! exit status of `doctor` is its worst finding's. `slow` ([`slow_command`]) tells why calls to a running server were
-//! slow, `top` ([`top_command`]) what it is asked for now; `traces` ([`traces_command`]) sends calls to a collector.
+//! slow, `top` ([`top_command`]) what it is asked for now; `traces` ([`traces_command`]) sends calls to a collector, and
+//! `capture` ([`capture_command`]) keeps what the server reads and writes.
 //!
 //! This program has no logic of the server: what happens to shares, files and the log is decided in
 //! the crates below.
@@ -17,6 +18,7 @@
 #![allow(clippy::unnecessary_debug_formatting)]
 
 mod arguments;
+mod capture_command;
 mod check_config;
 mod client_commands;
 mod completion;
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
         Command::Watch(arguments) => {
             outcome(steadfast_observe::watch::run(&arguments).map_err(Into::into))
         }
+        Command::Capture(arguments) => outcome(capture_command::run(&arguments)),
         Command::Reload(arguments) => outcome(share_commands::reload(&arguments)),
         Command::Completion(arguments) => outcome(completion::run(&arguments)),
         Command::Man(arguments) => outcome(manual::write(&arguments)),

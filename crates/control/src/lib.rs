@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod capture;
 mod client;
 pub mod clients;
 pub mod explain;
@@ -24,7 +25,9 @@ pub mod statistics;
 pub mod store;
 pub mod top;
 
-pub use client::{AddressError, AskError, Client, Collector, Patience, PostError, Watch};
+pub use client::{
+    AddressError, AskError, CaptureStream, Captured, Client, Collector, Patience, PostError, Watch,
+};
 pub use health::Health;
 pub use server::{
     Control, ControlOptions, MetricsOptions, OPENAPI, Peer, Permissions, SOCKET_NAME, ScraperToken,

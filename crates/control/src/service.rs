@@ -10,6 +10,7 @@ use crate::api::{
     AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
     Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
+use crate::capture::{CaptureCounts, CaptureFilter, CapturedMessage};
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
 use crate::intent_log::{FlushReport, LogReport};
 use crate::metrics::Figures;
@@ -198,6 +199,30 @@ pub type SlowTeller = Box<dyn Fn(&SlowFilter) -> SlowReport + Send + Sync>;
 /// Tells what is called now.
 pub type TopTeller = Box<dyn Fn(&TopFilter) -> TopReport + Send + Sync>;
 
+/// Begins a capture, of which there is one at a time, for who asks.
+pub type CaptureStarter =
+    Box<dyn Fn(&CaptureFilter, &Who) -> Result<Box<dyn CaptureSource>, Refusal> + Send + Sync>;
+
+/// A capture. It ends when it is dropped.
+pub trait CaptureSource: Send {
+    /// The next messages, of so many bytes together or a little more.
+    fn take(&mut self, bytes_max: usize) -> CapturedPart;
+
+    /// Ends it. What was not taken is counted as dropped.
+    fn end(self: Box<Self>) -> CaptureCounts;
+}
+
+/// Some messages of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CapturedPart {
+    /// The messages, each call before its reply.
+    pub messages: Vec<CapturedMessage>,
+    /// Counted when these were taken.
+    pub counts: CaptureCounts,
+    /// Whether more should be taken at once.
+    pub is_pressing: bool,
+}
+
 /// What there is to ask.
 pub struct Services {
     /// Whether it lives, and serves.
@@ -208,6 +233,8 @@ pub struct Services {
     pub slow: SlowTeller,
     /// What is called now.
     pub top: TopTeller,
+    /// Messages as they are read and written.
+    pub capture: CaptureStarter,
     /// Collects numbers for `/metrics`. It is called once a second at most.
     pub metrics: Teller<Figures>,
     /// Makes the document of name services.

@@ -21,6 +21,9 @@ impl CallbackSender for Sender {
         let Some(shared) = self.0.upgrade() else { return false };
         let found = shared.living.find(connection).filter(|connection| !connection.is_closed());
         let Some(connection) = found else { return false };
+        if shared.capture.wants().is_any() {
+            shared.capture.sent(&connection.peer, shared.stamp_ns(), message);
+        }
         let mut spare = SpareBuffers::default();
         let mut queue = SendQueue::default();
         let mut message = ReplyBuffer { bytes: message.to_vec(), ..ReplyBuffer::default() };

@@ -7,7 +7,8 @@
 //! one right after the other with those of who is next (`batched`). A call that may block lends the seat to
 //! others meanwhile (`execution`, `pool`). A reply that must wait for stability goes to the file
 //! system's flusher (`shared::flusher`), which sends it when it is due. What all this comes to is counted
-//! by each thread for itself (`statistics`); an [`Observer`] reads it.
+//! by each thread for itself (`statistics`); an [`Observer`] reads it. Messages may be captured as they come and go
+//! (`capture`).
 //!
 //! This crate must never look into a call or a reply: that is the engine's.
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod batch;
 mod batched;
 mod blocked;
 mod callbacks;
+mod capture;
 mod clock;
 mod connection;
 mod datagram;
@@ -40,6 +42,7 @@ mod suspended;
 mod turns;
 mod worker;
 
+pub use capture::{Capture, CaptureOptions, CaptureRuns, CapturedMessage, CapturedTimes};
 pub use observer::Observer;
 pub use options::{ServerOptions, StartError};
 pub use server::Server;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::capture::{Capture, CaptureOptions, CaptureRuns};
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::statistics::{
@@ -103,6 +104,14 @@ impl Observer {
             workers.chain(self.shared.flushers.counters.all())
         };
         take_top(counters, focus, until_ns, &self.shared.top_room)
+    }
+
+    /// Captures messages from now on, as they are read and written.
+    ///
+    /// # Errors
+    /// When another capture has not ended.
+    pub fn capture(&self, options: CaptureOptions) -> Result<Capture, CaptureRuns> {
+        Capture::begin(&self.shared, self.pools.len(), options, self.start_unix_ns())
     }
 
     /// When the stamps' clock began. It is not kept to the time of day: this is good for the time since then.

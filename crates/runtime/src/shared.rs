@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::capture::Switch;
 use crate::clock::StampClock;
 use crate::connection::Waiting;
 use crate::living::Living;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) living: Arc<Living>,
     /// For who looks at what is called now.
     pub(crate) top_room: TopRoom,
+    /// For who captures messages.
+    pub(crate) capture: Switch,
     stamps: StampClock,
     start: Instant,
     phase: AtomicU8,
@@ -70,6 +73,7 @@ impl Shared {
             waiting: Arc::default(),
             living: Arc::default(),
             top_room: TopRoom::default(),
+            capture: Switch::default(),
             stamps: StampClock::start(),
             start: Instant::now(),
             phase: AtomicU8::new(Phase::Running as u8),

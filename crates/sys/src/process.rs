@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -108,6 +108,13 @@ impl Signals {
         // `ssi_signo` is the structure's first member (signalfd(2)).
         let number = info.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
         Ok(Signal::ALL.into_iter().find(|signal| signal.number() == number))
+    }
+}
+
+impl AsFd for Signals {
+    /// It is readable when a signal has come.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

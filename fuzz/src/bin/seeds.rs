@@ -103,6 +103,9 @@ fn main() -> io::Result<()> {
     for (name, bytes) in capture::file_seeds() {
         seeds.put("capture_file", name, &bytes)?;
     }
+    for (name, bytes) in capture::stream_seeds() {
+        seeds.put("capture_stream", name, &bytes)?;
+    }
     seeds.put("xdr_reader", "every_step", b"\x01\x02\x03\x04\x05\x46\x08\x89\xfd\0\0\0\0\0\x01abc")
 }
 

@@ -1,5 +1,6 @@
 //! The other side of the control socket, for programs that wait for their answers.
 
+mod capture;
 mod collector;
 mod exchange;
 mod watch;
@@ -15,9 +16,11 @@ use crate::api::{
     AcceptRequest, Applied, ExplainRequest, Explanation, GroupStatus, History, PAGE_MAX, Plan,
     RollbackRequest, ShareFilter, SharePage, ShareStatus, Wish,
 };
+use crate::capture::CaptureFilter;
 use crate::top::{TopFilter, TopReport};
 use exchange::{Endpoint, Question};
 
+pub use capture::{CaptureStream, Captured};
 pub use collector::{AddressError, Collector, PostError};
 pub use exchange::{AskError, Patience};
 pub use watch::Watch;
@@ -180,6 +183,21 @@ impl Client {
     pub fn watch(&self) -> Result<Watch, AskError> {
         let question = Question { method: "GET", route: "/v1/watch", body: None };
         self.endpoint.begin(question, Patience::Short).map(Watch::new)
+    }
+
+    /// Messages as the server reads and writes them, from now on.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn capture(&self, filter: &CaptureFilter) -> Result<CaptureStream, AskError> {
+        let kept = filter.snap_bytes.map(|bytes| bytes.to_string());
+        let mut query = Vec::new();
+        query.extend(filter.client.as_deref().map(|client| ("client", client)));
+        query.extend(kept.as_deref().map(|bytes| ("snap_bytes", bytes)));
+        query.extend(filter.contents.then_some(("contents", "true")));
+        let route = with_query("/v1/capture", &query);
+        let question = Question { method: "GET", route: &route, body: None };
+        self.endpoint.begin(question, Patience::Short).map(CaptureStream::new)
     }
 
     /// What is called now. The first answer is empty: the server begins to count when it is asked.

@@ -8,6 +8,7 @@
 //! nobody else from it.
 
 mod body;
+mod capture;
 mod connected;
 mod peer;
 mod routes;
@@ -55,7 +56,10 @@ const CONNECTIONS_MAX: usize = 32;
 /// sockets.
 const SCRAPERS_MAX: usize = 16;
 /// Threads for what takes its time: one a connection, and for what goes on though its asker left.
-const THREADS_MAX: usize = routes::WORK_MAX + routes::SHARES_MAX + routes::SCRAPES_MAX;
+const THREADS_MAX: usize =
+    routes::WORK_MAX + routes::SHARES_MAX + routes::SCRAPES_MAX + CAPTURES_MAX;
+/// A server has one capture; another one may just end.
+const CAPTURES_MAX: usize = 2;
 /// For a request to be sent, and for its answer to be read.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The head of a request, in bytes.

@@ -20,12 +20,14 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::body::{self, Room};
+use super::capture;
 use super::peer::Peer;
 use super::watch;
 use crate::api::{
     AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan,
     RollbackRequest, ShareFilter, SharePage, ShareStatus,
 };
+use crate::capture::CaptureFilter;
 use crate::clients::{ClientEnded, ClientFilter, ClientNamed, ClientsReport};
 use crate::metrics::{self, Collected, Format, StillCollecting};
 use crate::service::{LogService, RawJson, Refusal, RefusalKind, Services, ShareService};
@@ -59,8 +61,8 @@ pub(super) const READY: &str = "/readyz";
 enum Access {
     /// Nothing: who may connect may ask.
     Read,
-    /// Nothing, but it tells names of files, which may be in directories that not everybody may read: only who
-    /// [`Peer::may_change`].
+    /// Nothing, but it tells names of files, which may be in directories that not everybody may read, or what clients
+    /// read and write: only who [`Peer::may_change`].
     ReadFiles,
     /// Something: only who [`Peer::may_change`].
     Change,
@@ -89,7 +91,7 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 27] = [
+const ROUTES: [Route; 28] = [
     Route::read(METRICS, || get(metrics)),
     Route::read(LIVES, || get(lives)),
     Route::read(READY, || get(ready)),
@@ -111,6 +113,7 @@ const ROUTES: [Route; 27] = [
     Route::read("/v1/statistics", || get(statistics)),
     Route::read_files("/v1/slow", || get(slow)),
     Route::read_files("/v1/top", || get(top)),
+    Route::read_files("/v1/capture", || get(captured)),
     Route::read("/v1/log", || get(log)),
     Route::change("/v1/log/flush", || post(|it| command(it, |log| log.flush()))),
     Route::change("/v1/log/enable", || post(|it| command(it, |log| log.enable()))),
@@ -450,6 +453,16 @@ async fn top(
 ) -> Answer<TopReport> {
     let filter = asked(query)?;
     work(shared, move |shared| Ok((shared.services.top)(&filter))).await.map(Json)
+}
+
+async fn captured(
+    State(shared): Server,
+    Extension(peer): Extension<Peer>,
+    query: Result<Query<CaptureFilter>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let filter = asked(query)?;
+    let begin = move |shared: &Shared| (shared.services.capture)(&filter, peer.who());
+    Ok(capture::stream(work(shared, begin).await?))
 }
 
 async fn slow(

@@ -30,9 +30,14 @@ const STALL: Duration = Duration::from_secs(120);
 pub(super) fn stream(events: Receiver<Arc<[Event]>>, room: OwnedSemaphorePermit) -> Response {
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     tokio::spawn(feed(events, sender, room));
+    endless(pieces, "application/jsonl")
+}
+
+/// An answer of pieces that has no end of its own.
+pub(super) fn endless(pieces: mpsc::Receiver<Bytes>, kind: &'static str) -> Response {
     let mut response = Body::new(Pieces(pieces)).into_response();
     response.extensions_mut().insert(Endless);
-    let kind = hyper::header::HeaderValue::from_static("application/jsonl");
+    let kind = hyper::header::HeaderValue::from_static(kind);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

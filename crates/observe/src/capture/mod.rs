@@ -9,6 +9,7 @@
 //! connection  a conversation: calls that wait for replies
 //! dissector   all conversations
 //! tables      what is counted of the calls
+//! contents    what of a message is content of files
 //! ```
 //!
 //! All of that is values: bytes and times go in, calls come out ([`Dissector`], [`Observer`], [`Observed`]).
@@ -16,6 +17,7 @@
 
 mod compound;
 mod connection;
+mod contents;
 mod counts;
 mod dissector;
 pub mod file;
@@ -34,13 +36,14 @@ mod tables;
 pub(crate) mod testing;
 
 pub use connection::{Observed, Observer, REPLY_WAIT_NS};
+pub use contents::{Limited, Limiter, Message};
 pub use counts::Counts;
 pub use dissector::{DEFAULT_PORTS, Dissector};
 pub use handle::{Handle, Names};
 pub use histogram::Histogram;
 pub use messages::{Status, User};
 pub use packet::{LinkType, Packet, is_loopback_copy};
-pub use programs::OperationKey;
+pub use programs::{OperationKey, is_operation};
 pub use tables::{By, Key, Row, Table, Tables};
 
 #[cfg(test)]

@@ -246,6 +246,27 @@ const CALLBACK_OPERATIONS: &[&str] = &[
 ];
 const ILLEGAL: u32 = 10_044;
 
+/// Whether a procedure or operation of any program has this name, in any case.
+pub fn is_operation(name: &str) -> bool {
+    let all = [
+        NFS2,
+        NFS3,
+        NFS4,
+        OPERATIONS,
+        CALLBACK,
+        CALLBACK_OPERATIONS,
+        MOUNT,
+        NFSACL,
+        NLM,
+        NSM,
+        PORTMAP,
+        RPCBIND,
+        RECOVERY,
+        QUOTA,
+    ];
+    all.iter().any(|names| names.iter().any(|one| one.eq_ignore_ascii_case(name)))
+}
+
 impl OperationKey {
     /// A procedure.
     pub fn procedure(program: u32, version: u32, number: u32) -> Self {

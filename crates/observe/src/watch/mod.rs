@@ -10,7 +10,6 @@ mod text;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +22,7 @@ use self::text::Part;
 use crate::capture::DEFAULT_PORTS;
 use crate::capture::file::{FileError, PacketFile, PacketWriter};
 use crate::capture::live::{self, Live, LiveError};
+use crate::private_file;
 use crate::screen::print;
 
 /// For how long packets are waited for before keys and signals are looked at.
@@ -178,10 +178,14 @@ impl Watch {
 }
 
 fn recording<T>(path: &Path, begin: impl FnOnce(File) -> io::Result<T>) -> Result<T, WatchError> {
-    // Packets have what files have, and names: they are nobody else's.
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let begun = options.open(path).and_then(begin);
+    // Pipes and devices are no files to be replaced.
+    let is_file = path.metadata().map_or(true, |found| found.is_file());
+    let file = if is_file {
+        private_file::create(path, true)
+    } else {
+        OpenOptions::new().write(true).open(path)
+    };
+    let begun = file.and_then(begin);
     begun.map_err(|error| WatchError::Record { path: path.to_owned(), error })
 }
 
@@ -284,13 +288,18 @@ fn replay(
 mod tests {
     //! Unit ring.
     use std::io;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
     fn what_is_recorded_is_for_its_owner_alone() -> io::Result<()> {
         let directory = tempfile::tempdir()?;
         let path = directory.path().join("day.pcapng");
+        std::fs::write(&path, "before")?;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644))?;
+        let opened = std::fs::File::open(&path)?;
         super::recording(&path, |_| Ok(())).map_err(io::Error::other)?;
+        assert_eq!((opened.metadata()?.nlink(), opened.metadata()?.len()), (0, 6));
+        super::recording("/dev/null".as_ref(), |_| Ok(())).map_err(io::Error::other)?;
         assert_eq!(path.metadata()?.permissions().mode() & 0o777, 0o600);
         Ok(())
     }

@@ -9,9 +9,11 @@ use steadfast_engine::{
 };
 
 use super::Executor;
+use super::gathering::Context;
 use super::host::Host;
 use super::suspending::{self, Stopped, Until};
 use crate::batch::{Batch, Origin};
+use crate::capture::{CapturedTimes, Place};
 use crate::datagram::ReplyAddress;
 use crate::log_limit::{LogKind, limited};
 use crate::seat::{Seat, SeatGuard};
@@ -69,7 +71,12 @@ impl Executor {
             Origin::Nowhere => return,
         };
         let mut asked = Asked { batch, index, peer, address, failures_before };
-        self.begin_reply(asked.address.is_none());
+        let wanted = self.context.shared.capture.wants();
+        if wanted.is_any() {
+            self.capture_call(&asked);
+        }
+        let keeps_contents = wanted.are_contents() && self.context.shared.capture.has_client(peer);
+        self.begin_reply(asked.address.is_none() && !keeps_contents);
         let (outcome, mut execution) = self.call(seat, guard, &asked);
         let outcome = match outcome {
             Ok(Verdict::Suspended(call)) => {
@@ -83,6 +90,16 @@ impl Executor {
         let executed = self.count(&asked, &outcome, &mut execution);
         self.log_complaint(peer);
         self.gather(&mut asked, outcome, executed);
+    }
+
+    /// Captures a call that was received, when it is executed for the first time.
+    fn capture_call(&self, asked: &Asked<'_>) {
+        let Context { pool, shared, .. } = &self.context;
+        if asked.batch.suspended_since_ms().is_none() {
+            let (came_ns, record) =
+                (asked.batch.arrival.received_ns, asked.batch.record(asked.index));
+            shared.capture.received(Place::Pool(pool.index), asked.peer, came_ns, record);
+        }
     }
 
     /// Empties what a reply is made in.
@@ -247,6 +264,12 @@ impl Executor {
         let (outbox, log) = (&mut gathering.outbox, &context.shared.log);
         match outcome {
             Ok(Verdict::Replied) => {
+                if context.shared.capture.wants().is_any() {
+                    let (place, now_ns) =
+                        (Place::Pool(context.pool.index), context.shared.stamp_ns());
+                    let spent = (CapturedTimes::of(&executed, None), executed.facts.is_repeat);
+                    context.shared.capture.replied(place, asked.peer, now_ns, reply, spent);
+                }
                 match asked.address.take() {
                     None => outbox.stream.push_record(reply, &mut gathering.spare),
                     Some(address) => outbox.datagrams.push(&reply.bytes, address, log),

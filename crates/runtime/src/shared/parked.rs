@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{Awaited, CallFacts, ParkedCall, ReplyBuffer, ReplySink};
+use steadfast_engine::{Awaited, CallFacts, ParkedCall, Peer, ReplyBuffer, ReplySink};
 use steadfast_vfs::FsError;
 
 use super::Shared;
+use crate::capture::{CapturedTimes, Place};
 use crate::connection::Connection;
 use crate::datagram::{DatagramReplies, ReplyAddress};
 use crate::log_limit::{LogKind, limited};
@@ -25,7 +26,16 @@ pub(crate) enum ReplyTo {
     Datagram(ReplyAddress),
 }
 
-/// Sends the reply of a call that is executed by another thread, or was received elsewhere.
+impl ReplyTo {
+    fn with_peer(&self, act: impl FnOnce(&Peer)) {
+        match self {
+            Self::Stream(connection) => act(&connection.peer),
+            Self::Datagram(address) => act(&address.peer()),
+        }
+    }
+}
+
+/// Sends the reply to a repeated call, which the execution of the first one makes, in another thread perhaps.
 pub(crate) struct LaterReply {
     /// `None` once it is sent.
     to: Option<ReplyTo>,
@@ -44,6 +54,12 @@ impl LaterReply {
 impl ReplySink for LaterReply {
     fn send(mut self: Box<Self>, reply: &[u8]) {
         let mut spare = SpareBuffers::default();
+        if self.shared.capture.wants().is_any()
+            && let Some(to) = &self.to
+        {
+            let now_ns = self.shared.stamp_ns();
+            to.with_peer(|peer| self.shared.capture.repeated(peer, now_ns, reply));
+        }
         match self.to.take() {
             Some(ReplyTo::Stream(connection)) => {
                 let mut replies = SendQueue::default();
@@ -156,6 +172,13 @@ impl ReplySender {
         let bytes_out = reply.len();
         self.counters.operations.note_reply(operation, is_error, bytes_out);
         self.counters.bytes_out.add(bytes_out as u64);
+        if shared.capture.wants().is_any() && settled.is_ok() && bytes_out > 0 {
+            let now_ns = shared.stamp_ns();
+            let spent = (CapturedTimes::of(&executed, Some(now_ns)), executed.facts.is_repeat);
+            to.with_peer(|peer| {
+                shared.capture.replied(Place::Elsewhere, peer, now_ns, &self.reply, spent);
+            });
+        }
         let client = match to {
             ReplyTo::Stream(connection) => {
                 let client = Client::of(&connection.peer);

@@ -1,6 +1,7 @@
 //! What a running server answers at its control socket, which is `steadfast-control`'s: the parts
 //! of it that are this server's.
 
+mod capture;
 mod clients;
 mod log;
 mod metrics;
@@ -83,6 +84,7 @@ fn services(about: AskedAbout<'_>) -> Services {
     let (of_top, named_by, windows) =
         (observer.clone(), Arc::clone(&engine), top::Windows::default());
     let (slow_calls, of_them) = (observer.clone(), Arc::clone(&engine));
+    let captured = observer.clone();
     let scraped = Scraped {
         observer: observer.clone(),
         engine: Arc::clone(&engine),
@@ -98,6 +100,7 @@ fn services(about: AskedAbout<'_>) -> Services {
         metrics: Box::new(move || scraped.figures()),
         slow: Box::new(move |filter| slow::slow(&slow_calls, &of_them, filter)),
         top: Box::new(move |filter| top::top(&windows, &of_top, &named_by, filter)),
+        capture: Box::new(move |filter, who| capture::begin(&captured, filter, who)),
         statistics: Box::new(move || {
             let log = keeper.as_deref().map(IntentLogKeeper::status);
             statistics(&observer, &engine, &storage, log.as_ref(), started_unix_ms)

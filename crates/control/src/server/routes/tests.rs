@@ -19,6 +19,7 @@ use crate::statistics::Statistics;
 use crate::{Client, Control, ControlOptions};
 use hanging::Hanging;
 
+mod capture;
 mod description;
 mod hanging;
 
@@ -28,12 +29,13 @@ pub(crate) struct Fake {
     news: broadcast::Sender<Arc<[Event]>>,
     /// What a list of shares waits for.
     disk: Option<Arc<Hanging>>,
+    captures: capture::Captures,
 }
 
 impl Default for Fake {
     fn default() -> Self {
         let news = broadcast::Sender::new(EVENTS_BEHIND_MAX);
-        Self { asked: Mutex::default(), news, disk: None }
+        Self { asked: Mutex::default(), news, disk: None, captures: capture::Captures::default() }
     }
 }
 
@@ -216,6 +218,7 @@ pub(crate) fn services(shares: Arc<Fake>) -> Services {
             row_count: filter.limit.unwrap_or(0),
             ..TopReport::default()
         }),
+        capture: capture::starter(Arc::clone(&shares)),
         metrics: Box::new(Figures::default),
         names: Box::new(|| RawJson::of(&json!({"version": 1}))),
         log: Arc::new(NoLog),

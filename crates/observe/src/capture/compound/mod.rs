@@ -6,6 +6,7 @@
 
 mod arguments;
 mod callback;
+pub(crate) mod contents;
 mod results;
 
 use steadfast_wire::nfs4::{CompoundHead4, Op4, TAG_BYTES_MAX};
@@ -75,6 +76,11 @@ impl CompoundCall {
             }
         }
         Ok(call)
+    }
+
+    /// The numbers of its operations, as far as they are there.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().map(|part| part.number)
     }
 
     /// Bytes of memory that it takes, beside its own.

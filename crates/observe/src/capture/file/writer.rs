@@ -1,4 +1,4 @@
-//! Writing pcapng, little-endian: one interface with "cooked" packets and times in ns.
+//! Writing pcapng, little-endian: one interface with "cooked" packets or Ethernet frames, and times in ns.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,12 @@ use super::pcapng::{
     BYTE_ORDER, DROPPED, INTERFACE, MAGIC_BLOCK, PACKET, RECEIVED, STATISTICS, TIME_RESOLUTION,
 };
 
+const ETHERNET: u16 = 1;
 const LINUX_COOKED_2: u16 = 276;
+/// `opt_comment`, `shb_userappl`, and `if_name`
+const COMMENT: u16 = 1;
+const APPLICATION: u16 = 4;
+const NAME: u16 = 2;
 /// Length of that header in bytes.
 const COOKED_BYTES: usize = 20;
 
@@ -16,24 +21,44 @@ const COOKED_BYTES: usize = 20;
 pub struct PacketWriter<W: Write> {
     output: W,
     block: Vec<u8>,
+    file_bytes: u64,
 }
 
 impl<W: Write> PacketWriter<W> {
-    /// Begins a file. The output is best buffered.
+    /// Begins a file of "cooked" packets. The output is best buffered.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn new(output: W) -> io::Result<Self> {
-        let mut writer = Self { output, block: Vec::new() };
+        Self::begin(output, LINUX_COOKED_2, None)
+    }
+
+    /// As [`PacketWriter::new`], for Ethernet frames, with the names of the program and of the interface.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn of_ethernet(output: W, program: &str, interface: &str) -> io::Result<Self> {
+        Self::begin(output, ETHERNET, Some((program, interface)))
+    }
+
+    fn begin(output: W, link: u16, names: Option<(&str, &str)>) -> io::Result<Self> {
+        let mut writer = Self { output, block: Vec::new(), file_bytes: 0 };
         writer.block.extend(BYTE_ORDER.to_le_bytes());
         // Version 1.0, and a section of unknown length.
         writer.block.extend([1, 0, 0, 0]);
         writer.block.extend(u64::MAX.to_le_bytes());
+        if let Some((program, _)) = names {
+            writer.option(APPLICATION, program.as_bytes());
+            writer.option(0, &[]);
+        }
         writer.end_block(u32::from_le_bytes(MAGIC_BLOCK))?;
-        writer.block.extend(LINUX_COOKED_2.to_le_bytes());
+        writer.block.extend(link.to_le_bytes());
         writer.block.extend([0; 2]);
         // No limit to the length of packets.
         writer.block.extend(0_u32.to_le_bytes());
+        if let Some((_, interface)) = names {
+            writer.option(NAME, interface.as_bytes());
+        }
         writer.option(TIME_RESOLUTION, &[9]);
         writer.option(0, &[]);
         writer.end_block(INTERFACE)?;
@@ -61,6 +86,43 @@ impl<W: Write> PacketWriter<W> {
         self.block.extend(packet.bytes);
         self.pad();
         self.end_block(PACKET)
+    }
+
+    /// Writes a frame of which so many bytes are known and that is so long, with a comment.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_frame(
+        &mut self,
+        time_ns: u64,
+        bytes: &[u8],
+        length: usize,
+        comment: Option<&str>,
+    ) -> io::Result<()> {
+        let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
+        for word in [0, high, low, bytes.len() as u32, length.max(bytes.len()) as u32] {
+            self.block.extend(word.to_le_bytes());
+        }
+        self.block.extend(bytes);
+        self.pad();
+        if let Some(comment) = comment {
+            self.option(COMMENT, comment.as_bytes());
+            self.option(0, &[]);
+        }
+        self.end_block(PACKET)
+    }
+
+    /// Bytes of the file so far.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Has the output written that is buffered.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
     }
 
     /// Ends the file with what the kernel has counted.
@@ -92,6 +154,7 @@ impl<W: Write> PacketWriter<W> {
 
     fn end_block(&mut self, kind: u32) -> io::Result<()> {
         let length = (self.block.len() + 12) as u32;
+        self.file_bytes += u64::from(length);
         self.output.write_all(&kind.to_le_bytes())?;
         self.output.write_all(&length.to_le_bytes())?;
         self.output.write_all(&self.block)?;
