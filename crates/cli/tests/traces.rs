@@ -139,7 +139,9 @@ fn calls_are_sent_to_a_collector_each_once() {
     assert!(said.contains("calls left out (--rate)"), "{said}");
     let calls: Vec<_> = told.chunk_by(|a, b| a["traceId"] == b["traceId"]).collect();
     assert!((20..=220).contains(&calls.len()), "{} calls in 4 s", calls.len());
-    calls.iter().for_each(|spans| judge(spans));
+    for spans in &calls {
+        judge(spans);
+    }
     let ids: HashSet<_> = calls.iter().map(|spans| spans[0]["traceId"].to_string()).collect();
     assert_eq!(ids.len(), calls.len(), "each once");
     assert!(said.contains(&format!("{} calls as {} spans", calls.len(), told.len())), "{said}");

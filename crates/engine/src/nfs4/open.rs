@@ -387,10 +387,7 @@ fn find_and_open(
     let opened = claimed(run, arguments)?;
     let state = &run.nfs4.state;
     let delegation = by_delegation(run, &arguments.claim, client, access)?;
-    let reclaimed = match is_reclaim {
-        true => reclaim::delegation_of(run, client, (access, deny), reclaimed)?,
-        false => None,
-    };
+    let reclaimed = reclaim::delegation_of(run, client, (access, deny), (is_reclaim, reclaimed))?;
     let (call, target) = run.stored(NfsStat4::IsDir)?;
     if !opened.is_made {
         let access = if opened.is_to_be_cut { access | ShareAccess::WRITE } else { access };

@@ -59,18 +59,21 @@ pub(super) fn require_no_delegation(delegation: u32) -> Result<(), NfsStat4> {
     if delegation == DELEGATE_NONE { Ok(()) } else { Err(NfsStat4::ReclaimBad) }
 }
 
-/// Which delegation may be given back with an open of the current file that a client reclaims: none that was revoked before
-/// the server lost all.
+/// Which delegation may be given back with an open of the current file that a client reclaims, if it does: none that was
+/// revoked before the server lost all.
 ///
 /// # Errors
 /// `ReclaimBad`: the server did not know of that open, which the client has made by itself under such a delegation, or for
-/// which the delegation stood (OPEN_XOR_DELEGATION). Not `NoGrace`, after which Linux reclaims nothing more.
+/// which the delegation stood (`OPEN_XOR_DELEGATION`). Not `NoGrace`, after which Linux reclaims nothing more.
 pub(super) fn delegation_of(
     run: &Run<'_, '_>,
     client: &Client,
     share: (ShareAccess, ShareDeny),
-    claimed: Option<DelegationKind>,
+    (is_reclaim, claimed): (bool, Option<DelegationKind>),
 ) -> Result<Option<DelegationKind>, NfsStat4> {
+    if !is_reclaim {
+        return Ok(None);
+    }
     let handle = sealed(run, &run.current()?);
     let state = &run.nfs4.state;
     let judged = state.may_reclaim_open(client, handle.as_bytes(), share, claimed.is_some());

@@ -9,6 +9,7 @@ mod chosen;
 mod spans;
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -231,7 +232,7 @@ impl Sender {
             (seen.missed, "sampled calls not seen (a shorter --interval sees more)"),
         ] {
             if count > 0 {
-                text += &format!("; {count} {what}");
+                let _ = write!(text, "; {count} {what}");
             }
         }
         text

@@ -127,7 +127,7 @@ impl ClientOpens {
             let unsettled = std::mem::take(&mut self.unsettled);
             let lost = std::mem::take(&mut self.lost);
             let is_ended = self.is_ended;
-            *self = Self { is_ended, delegations, lost, unsettled, ..Self::default() };
+            *self = Self { is_ended, unsettled, delegations, lost, ..Self::default() };
         }
         Some(record)
     }
