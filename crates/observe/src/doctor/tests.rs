@@ -480,6 +480,34 @@ fn threads_of_the_kernel_that_are_idle_are_enough() {
 }
 
 #[test]
+fn a_disk_and_a_server_that_stand_still_are_found_by_few_operations() {
+    for (operations, ms, is_found) in [(19, 960, true), (4, 960, false), (19, 99, false)] {
+        let mut case = healthy(7);
+        let before = case.before.disks[0].counters.clone();
+        let disk = &mut case.disk().counters;
+        *disk = DiskCounters { writes: before.writes + operations, ..before.clone() };
+        disk.write_ms += operations * ms;
+        assert_eq!(case.has("disk-slow"), is_found, "{operations} of {ms} ms");
+        let before = case.before.mounts[0].counters.operations.clone();
+        case.mount().operations = before.clone();
+        case.read().operations = before[0].operations + operations;
+        case.read().transmissions = before[0].transmissions + operations;
+        case.read().response_ms = before[0].response_ms + operations * ms;
+        assert_eq!(case.has("server-slow"), is_found, "{operations} of {ms} ms");
+    }
+}
+
+#[test]
+fn few_calls_are_enough_if_many_are_duplicates() {
+    for (calls, duplicates, is_found) in [(200, 30, true), (200, 1, false), (99, 30, false)] {
+        let mut case = healthy(8);
+        case.before.nfsd = Some(Nfsd { threads: 8, ..Nfsd::default() });
+        case.after.nfsd = Some(Nfsd { threads: 8, calls, duplicates, ..Nfsd::default() });
+        assert_eq!(case.has("duplicate-calls"), is_found, "{duplicates} of {calls}");
+    }
+}
+
+#[test]
 fn small_calls_of_the_kernels_server_are_found() {
     for (mean, is_found) in [(0, false), (1024, true), (4096, false)] {
         let mut case = healthy(6);
