@@ -44,7 +44,7 @@ pub fn stat(text: &str) -> Stat {
     told
 }
 
-/// The state of a process in `/proc/PID/stat` (proc_pid_stat(5)); its name may have blanks and parentheses.
+/// The state of a process in `/proc/PID/stat` (`proc_pid_stat(5)`); its name may have blanks and parentheses.
 pub fn process_state(text: &str) -> Option<char> {
     text.rsplit_once(") ")?.1.chars().next()
 }
