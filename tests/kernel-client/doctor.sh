@@ -1,6 +1,6 @@
 #!/bin/bash
 # Process 1 of the guest of `cargo xtask doctor`: a client with one mount, on which `steadfast doctor`
-# looks for what is wrong. The root is the host's (hostfs): what is written outside /run lands there.
+# looks for what is wrong; or, with READS, one that reads until $CONTROL/stop is there. The root is the host's (hostfs): what is written outside /run lands there.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/run LANG=C
 
@@ -24,6 +24,18 @@ ended() {
 
 mount -t nfs -o "$NFS_OPTIONS" "$NFS_SERVER:/export" /run/nfs || ended "failed mount"
 echo "some text" >/run/nfs/file || ended "failed write"
+if [ -n "$READS" ]; then
+    dd if=/dev/zero of=/run/nfs/file bs=1M count=4 status=none || ended "failed write"
+    echo reading >>"$CONTROL/results"
+    until [ -e "$CONTROL/stop" ]; do
+        # From the server, not from memory, and with pauses: what a busy CPU does to the network is no fault of it.
+        dd if=/run/nfs/file of=/dev/null bs=1M iflag=direct status=none || ended "failed read"
+        sleep 0.1
+    done
+    rm /run/nfs/file
+    umount /run/nfs
+    ended done
+fi
 "$STEADFAST" doctor --json --no-names --seconds 5 >"$CONTROL/doctor.json" 2>"$CONTROL/doctor.err"
 rm /run/nfs/file
 umount /run/nfs

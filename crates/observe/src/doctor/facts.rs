@@ -213,4 +213,6 @@ pub struct Sample {
     pub blocked: u64,
     /// What interfaces have carried: name, bytes received, bytes sent.
     pub carried: Vec<(String, u64, u64)>,
+    /// Whether a thread of the kernel's server was idle. Nothing where its threads are not seen.
+    pub has_idle_nfsd: Option<bool>,
 }

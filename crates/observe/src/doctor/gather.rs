@@ -38,6 +38,8 @@ const ENTRIES_MAX: usize = 65_536;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(1);
 /// Mounted directories that are asked for their times.
 const MOUNTS_ASKED_MAX: usize = 16;
+/// Threads of the kernel's server whose states are read many times.
+const NFSD_THREADS_MAX: usize = 1024;
 /// Names of processes that serve NFS in user space (the kernel cuts names to 15 bytes).
 const SERVERS: &[&str] = &["ganesha.nfsd", "unfsd"];
 
@@ -73,8 +75,8 @@ pub(super) fn facts(sources: &Sources, asks: bool) -> Facts {
     facts
 }
 
-/// Looks at what changes fast.
-pub(super) fn sample(machine: &Machine) -> Sample {
+/// Looks at what changes fast, the threads of the kernel's server among it.
+pub(super) fn sample(machine: &Machine, nfsd: &[String]) -> Sample {
     let stat = system::stat(&machine.read("/proc/stat").unwrap_or_default());
     let carried = network::interfaces(&machine.read("/proc/net/dev").unwrap_or_default());
     Sample {
@@ -87,7 +89,36 @@ pub(super) fn sample(machine: &Machine) -> Sample {
             .filter(|one| one.name != "lo")
             .map(|one| (one.name, one.received_bytes, one.sent_bytes))
             .collect(),
+        has_idle_nfsd: has_idle(machine, nfsd),
     }
+}
+
+/// Directories of the threads of the kernel's server. It has none in a process namespace of one's own.
+pub(super) fn nfsd_threads(machine: &Machine, facts: &Facts) -> Vec<String> {
+    if facts.nfsd.as_ref().is_none_or(|nfsd| nfsd.threads == 0) {
+        return Vec::new();
+    }
+    let all = machine.names("/proc", ENTRIES_MAX).into_iter();
+    all.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .map(|name| format!("/proc/{name}"))
+        .filter(|process| machine.word(&format!("{process}/comm")).as_deref() == Some("nfsd"))
+        .take(NFSD_THREADS_MAX)
+        .collect()
+}
+
+/// Whether one of the threads sleeps for want of work: one that waits for a disk or for a CPU does not.
+fn has_idle(machine: &Machine, threads: &[String]) -> Option<bool> {
+    let states = threads
+        .iter()
+        .filter_map(|thread| system::process_state(&machine.read(&format!("{thread}/stat")).ok()?));
+    let mut is_seen = false;
+    for state in states {
+        if matches!(state, 'I' | 'S') {
+            return Some(true);
+        }
+        is_seen = true;
+    }
+    is_seen.then_some(false)
 }
 
 fn uptime(machine: &Machine) -> f64 {

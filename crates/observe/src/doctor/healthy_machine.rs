@@ -50,6 +50,7 @@ pub(super) fn healthy(seed: u64) -> Case {
             running: random.below(3),
             blocked: 0,
             carried: vec![("eth0".to_owned(), u64::from(number as u32) * 1000, 0)],
+            has_idle_nfsd: Some(number % 10 != 0),
         })
         .collect();
     Case { before: facts, after, samples }

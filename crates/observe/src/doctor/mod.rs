@@ -29,10 +29,11 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 pub fn examine(sources: &Sources, interval: Duration) -> Report {
     // Name servers and mounts are asked once, by the second look.
     let before = gather::facts(sources, false);
+    let nfsd = gather::nfsd_threads(&sources.machine, &before);
     let began = Instant::now();
     let mut samples = Vec::new();
     while began.elapsed() < interval {
-        samples.push(gather::sample(&sources.machine));
+        samples.push(gather::sample(&sources.machine, &nfsd));
         std::thread::sleep(SAMPLE_EVERY.min(interval.saturating_sub(began.elapsed())));
     }
     let after = gather::facts(sources, true);

@@ -239,6 +239,9 @@ const WAYS: &[(&str, Mutation)] = &[
     ("nfsd-threads", |case, is_bad| {
         let (records, waited) = case.before.nfsd_queue.expect("some");
         case.after.nfsd_queue = Some((records + 1000, waited + if is_bad { 101 } else { 99 }));
+        for (number, sample) in case.samples.iter_mut().enumerate() {
+            sample.has_idle_nfsd = Some(number % 9 != 0);
+        }
     }),
     ("duplicate-calls", |case, is_bad| {
         let before = case.before.nfsd.as_ref().expect("one").duplicates;
@@ -461,6 +464,57 @@ fn a_machine_of_which_nothing_is_known_has_no_finding() {
         "{:?}",
         report.findings
     );
+}
+
+#[test]
+fn threads_of_the_kernel_that_are_idle_are_enough() {
+    let mut case = healthy(5);
+    let (records, waited) = case.before.nfsd_queue.expect("some");
+    // On one busy CPU, as Linux 6.12 counts 16 threads for 12 clients.
+    case.after.nfsd_queue = Some((records + 1000, waited + 274));
+    assert!(!case.has("nfsd-threads"), "{:?}", case.report().findings);
+    for sample in &mut case.samples {
+        sample.has_idle_nfsd = None;
+    }
+    assert!(case.has("nfsd-threads"), "by the counters alone where no thread is seen");
+}
+
+#[test]
+fn a_disk_and_a_server_that_stand_still_are_found_by_few_operations() {
+    for (operations, ms, is_found) in [(19, 960, true), (4, 960, false), (19, 99, false)] {
+        let mut case = healthy(7);
+        let before = case.before.disks[0].counters.clone();
+        let disk = &mut case.disk().counters;
+        *disk = DiskCounters { writes: before.writes + operations, ..before.clone() };
+        disk.write_ms += operations * ms;
+        assert_eq!(case.has("disk-slow"), is_found, "{operations} of {ms} ms");
+        let before = case.before.mounts[0].counters.operations.clone();
+        case.mount().operations = before.clone();
+        case.read().operations = before[0].operations + operations;
+        case.read().transmissions = before[0].transmissions + operations;
+        case.read().response_ms = before[0].response_ms + operations * ms;
+        assert_eq!(case.has("server-slow"), is_found, "{operations} of {ms} ms");
+    }
+}
+
+#[test]
+fn few_calls_are_enough_if_many_are_duplicates() {
+    for (calls, duplicates, is_found) in [(200, 30, true), (200, 1, false), (99, 30, false)] {
+        let mut case = healthy(8);
+        case.before.nfsd = Some(Nfsd { threads: 8, ..Nfsd::default() });
+        case.after.nfsd = Some(Nfsd { threads: 8, calls, duplicates, ..Nfsd::default() });
+        assert_eq!(case.has("duplicate-calls"), is_found, "{duplicates} of {calls}");
+    }
+}
+
+#[test]
+fn small_calls_of_the_kernels_server_are_found() {
+    for (mean, is_found) in [(0, false), (1024, true), (4096, false)] {
+        let mut case = healthy(6);
+        case.nfsd().operations.push(OperationCount { name: "write".to_owned(), count: 1000 });
+        case.nfsd().written_bytes = 1000 * mean;
+        assert_eq!(case.has("small-calls"), is_found, "{mean}: {:?}", case.report().findings);
+    }
 }
 
 #[test]

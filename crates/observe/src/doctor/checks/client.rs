@@ -261,7 +261,9 @@ fn slow_server(view: &View<'_>) -> Vec<Found> {
     let of = |(now, _): (NfsMount, &NfsMount)| {
         let total = now.total();
         let mean = total.response_ms as f64 / total.operations.max(1) as f64;
-        if total.operations < 20 || mean < RESPONSE_MS {
+        // One that stands still answers few.
+        let least = if mean >= RESPONSE_SLOW_MS { 5 } else { 20 };
+        if total.operations < least || mean < RESPONSE_MS {
             return None;
         }
         let slowest = now.operations.iter().max_by_key(|one| one.response_ms)?;

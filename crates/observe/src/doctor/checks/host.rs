@@ -253,7 +253,9 @@ fn slow(view: &View<'_>) -> Vec<Found> {
     let of = |(known, disk): (&Disk, DiskCounters)| {
         let mean = disk.mean_ms();
         let limit = if known.is_rotational { DISK_MS } else { FLASH_MS };
-        if disk.operations() < 20 || mean < limit {
+        // One that stands still makes few.
+        let least = if mean >= DISK_DEAD_MS { 5 } else { 20 };
+        if disk.operations() < least || mean < limit {
             return None;
         }
         let severity = match mean {

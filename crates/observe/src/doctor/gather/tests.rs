@@ -172,7 +172,7 @@ fn examined(before: &Texts, after: &Texts) -> Report {
     let first = facts(&sources, false);
     after.write(root.path());
     let second = facts(&sources, true);
-    judge(&first, &second, &[sample(&sources.machine)])
+    judge(&first, &second, &[sample(&sources.machine, &[])])
 }
 
 #[test]
@@ -226,6 +226,29 @@ fn what_is_wrong_in_the_texts_is_found() {
         let ids = found(change);
         assert!(ids.contains(&id), "{id}: {ids:?}");
     }
+}
+
+#[test]
+fn threads_of_the_kernels_server_are_seen() {
+    let root = tempfile::tempdir().expect("a directory");
+    let machine = Machine::at(root.path());
+    let put = |process: u32, name: &str, state: char| {
+        let process = root.path().join(format!("proc/{process}"));
+        fs::create_dir_all(&process).expect("made");
+        fs::write(process.join("comm"), format!("{name}\n")).expect("written");
+        fs::write(process.join("stat"), format!("7 ({name}) ) {state} 2 0\n")).expect("written");
+    };
+    put(20, "sh", 'S');
+    put(21, "nfsd", 'D');
+    put(22, "nfsd", 'R');
+    let nfsd = Some(rpc::Nfsd { threads: 2, ..rpc::Nfsd::default() });
+    let threads = nfsd_threads(&machine, &Facts { nfsd, ..Facts::default() });
+    assert_eq!(threads, ["/proc/21", "/proc/22"]);
+    assert_eq!(sample(&machine, &threads).has_idle_nfsd, Some(false));
+    put(22, "nfsd", 'I');
+    assert_eq!(sample(&machine, &threads).has_idle_nfsd, Some(true));
+    assert_eq!(sample(&machine, &["/proc/99".to_owned()]).has_idle_nfsd, None);
+    assert_eq!(nfsd_threads(&machine, &Facts::default()), [""; 0]);
 }
 
 #[test]

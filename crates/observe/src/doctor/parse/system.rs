@@ -44,6 +44,11 @@ pub fn stat(text: &str) -> Stat {
     told
 }
 
+/// The state of a process in `/proc/PID/stat` (`proc_pid_stat(5)`); its name may have blanks and parentheses.
+pub fn process_state(text: &str) -> Option<char> {
+    text.rsplit_once(") ")?.1.chars().next()
+}
+
 fn cpu_times<'a>(words: impl Iterator<Item = &'a str>) -> CpuTimes {
     // Guests' times are in the first two already.
     let times: Vec<u64> = words.take(8).map(|word| word.parse().unwrap_or(0)).collect();
