@@ -351,12 +351,22 @@ mod tests {
         let mut held = Held::default();
         held.renew(1, 0, 0).expect("nothing is held");
         held.lock(0, lock(1, 0, 10)).expect("free");
+        held.renew(2, 1, 1).expect("nothing is held");
         assert!(held.lock(1, lock(2, 9, 12)).is_err());
         held.unlock(&lock(1, 4, 20));
         held.lock(1, lock(2, 4, 12)).expect("it was given up");
         assert!(held.lock(1, lock(2, 3, 12)).is_err());
         held.lock(LEASE_MS, lock(2, 0, 4)).expect("its holder has lost touch");
         held.renew(1, LEASE_MS, LEASE_MS).expect_err("it was not told that it has lost that");
+    }
+
+    #[test]
+    fn a_late_reply_is_worth_no_more_than_the_lease() {
+        let mut held = Held::default();
+        held.renew(1, LEASE_MS, LEASE_MS).expect("nothing is held");
+        held.lock(LEASE_MS, lock(1, 0, 10)).expect("free");
+        held.lock(LEASE_MS, lock(2, 5, 6)).expect("its lease is over, and it has to ask");
+        held.renew(2, LEASE_MS, LEASE_MS).expect_err("it was not told that it has not got that");
     }
 
     #[test]
