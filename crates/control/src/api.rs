@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use steadfast_catalog::manage::Batch;
-use steadfast_shares::{RuleSpec, ShareOptions};
+use steadfast_shares::{RuleSpec, ShareOptions, shown_bytes};
 
 pub use steadfast_catalog::manage::{Mistake, ShareState};
 pub use steadfast_catalog::{Action, KeyChange, PlannedChange, Subject};
@@ -60,12 +60,33 @@ pub struct ShareStatus {
     /// Particular rules, each with all of its option words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleSpec>,
+    /// How many bytes it may have of its file system, if it has a size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// How many of them it has, if its size is in effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
     /// What is wrong with it in other protocols.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin_faults: Vec<PluginFault>,
 }
 
 impl ShareStatus {
+    /// What it has of its size, for people; nothing without one.
+    pub fn size_shown(&self) -> String {
+        match (self.used_bytes, self.size_bytes) {
+            (Some(used), Some(size)) => format!("{} of {}", shown_bytes(used), shown_bytes(size)),
+            (None, Some(size)) => shown_bytes(size),
+            (_, None) => String::new(),
+        }
+    }
+
+    /// Of its size, in hundredths; `None` without one, or if it is not in effect.
+    pub fn used_percent(&self) -> Option<u64> {
+        let (used, size) = (u128::from(self.used_bytes?), u128::from(self.size_bytes?));
+        Some(u64::try_from(used * 100 / size.max(1)).unwrap_or(u64::MAX))
+    }
+
     /// Whether some client may change what is shared there.
     pub fn is_writable(&self) -> bool {
         let may_change = |words: &[String]| {

@@ -20,8 +20,9 @@ use steadfast_vfs::{FileKind, FileSystem, FlushDomain, FsError, StorageSource};
 
 use crate::attributes::{self, Identity};
 use crate::backing::Backing;
+use crate::qgroup::Qgroup;
 use crate::storage::Storage;
-use crate::tree::{Expected, FoundBy, Mode, OpenError, Tree, TreeOptions};
+use crate::tree::{Expected, FoundBy, Mode, OpenError, SizePlace, Tree, TreeOptions};
 
 /// What trees opened on use have in common.
 pub struct TreeOpener {
@@ -76,6 +77,7 @@ pub struct TreeOnUse {
     share_id: u64,
     crosses_mounts: bool,
     without_log: bool,
+    size: SizePlace,
     tree: OnceLock<Box<Tree>>,
     /// Whether a client has used it since that was asked last.
     was_used: AtomicBool,
@@ -189,6 +191,7 @@ impl TreeOpener {
             share_id,
             crosses_mounts,
             without_log,
+            size: SizePlace::default(),
             tree: OnceLock::new(),
             was_used: AtomicBool::new(false),
             is_after_idleness: false,
@@ -242,6 +245,7 @@ impl TreeOnUse {
             share_id: self.share_id,
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
+            size: self.size.clone(),
             tree: OnceLock::new(),
             was_used: AtomicBool::new(false),
             is_after_idleness: false,
@@ -256,6 +260,11 @@ impl TreeOnUse {
     #[must_use]
     pub fn expecting(self, was_on: Option<Backing>) -> Self {
         Self { was_on, ..self }
+    }
+
+    /// Notes what enforces the share's size from now on, also for who has it open.
+    pub fn set_size(&self, qgroup: Option<Qgroup>) {
+        self.size.set(qgroup);
     }
 
     /// Whether clients have used it, and may go on.
@@ -354,6 +363,7 @@ impl TreeOnUse {
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
             state_directory: Some(self.opener.state_directory.clone()),
+            size: self.size.clone(),
         };
         Tree::open_as(Some(expected), self.directory(), &options, &self.opener.storage)
     }

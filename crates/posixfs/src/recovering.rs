@@ -23,6 +23,7 @@ use crate::kinds::{BTRFS_MAGIC, XFS_MAGIC};
 use crate::mark_file;
 use crate::mount_lines;
 use crate::mounted;
+use crate::qgroup::Unlimited;
 use crate::restoring;
 
 /// Objects that are held open at a time.
@@ -51,6 +52,8 @@ pub struct RecoveringFileSystem {
     mounted_again: Option<String>,
     /// Whether the machine was started since a server used it.
     machine_was_started: bool,
+    /// What the log has was granted when it was acknowledged.
+    unlimited: Unlimited,
 }
 
 /// Longer gaps become holes.
@@ -84,6 +87,7 @@ impl RecoveringFileSystem {
             still_mounted: mounted::since_noted(state_directory, &uuid, &open),
             mounted_again: mounted::again_since_noted(state_directory, &uuid, &open),
             machine_was_started: mounted::was_started_since_noted(state_directory, &uuid),
+            unlimited: Unlimited::default(),
             open,
             identity: FileSystemIdentity { uuid, kind },
             state_directory: state_directory.to_owned(),
@@ -109,6 +113,15 @@ impl RecoveringFileSystem {
             }
         }
         Ok(None)
+    }
+
+    /// The same, with limits of subvolumes of btrfs (by their numbers, in bytes) that do not hold until it is dropped.
+    #[must_use]
+    pub fn without_limits(mut self, limits: &[(u64, u64)]) -> Self {
+        if !limits.is_empty() {
+            self.unlimited = Unlimited::begin(&self.open, limits);
+        }
+        self
     }
 
     /// Which it is.

@@ -16,6 +16,7 @@ use crate::configuration::WantedShare;
 use crate::discarded::Discarded;
 use crate::looker::Looker;
 use crate::own_files::OwnFiles;
+use crate::sizes::Sizes;
 
 /// The shares that are served.
 pub(crate) struct Exports {
@@ -33,6 +34,8 @@ pub(crate) struct Exports {
     discarded: Discarded,
     /// What the shares were on, also before the server was started.
     pub(crate) backings: Backings,
+    /// What has the kernel enforce sizes.
+    pub(crate) sizes: Sizes,
     /// Whether a share was found on something else than before.
     has_elsewhere: bool,
 }
@@ -120,6 +123,7 @@ impl Exports {
             closed: HashMap::new(),
             discarded,
             backings,
+            sizes: Sizes::open(state_directory),
             has_elsewhere: false,
         }
     }
@@ -294,9 +298,18 @@ impl Exports {
         let seen = self.looker().look(share.directory());
         let checked = seen.and_then(|seen| {
             require_mounts(share)?;
-            self.own_files.require_outside(share, &seen)
+            self.own_files.require_outside(share, &seen)?;
+            self.sizes.problem(share, &seen).map_or(Ok(()), Err)
         });
         checked.err()
+    }
+
+    /// Why a share's size cannot be enforced where its directory is now, if so.
+    pub(crate) fn size_problem(&self, share: &Share) -> Option<String> {
+        share.size?;
+        // What is not there is told otherwise.
+        let seen = self.looker().look(share.directory()).ok()?;
+        self.sizes.problem(share, &seen)
     }
 
     /// The rules of each share that is served.
@@ -354,7 +367,9 @@ impl Exports {
     ) -> (ExportTable, Built) {
         let ids: HashSet<_> = wanted.iter().map(|wanted| wanted.share.id).collect();
         let removed: Vec<_> = self.served.keys().filter(|id| !ids.contains(id)).copied().collect();
-        self.change(now, &removed, wanted)
+        let built = self.change(now, &removed, wanted);
+        self.sizes.lift_unwanted(wanted);
+        built
     }
 
     /// Serves shares whose directories nobody has looked at yet, so that clients need not wait
@@ -365,8 +380,11 @@ impl Exports {
             return (ExportTable::default(), wanted);
         }
         let mut added = Vec::with_capacity(wanted.len());
+        let sized = self.sizes.known(wanted.iter().map(|wanted| &*wanted.share));
         let needs_look = |wanted: &WantedShare| {
-            !wanted.share.required_mounts.is_empty() || self.own_files.may_be_in(&wanted.share)
+            !wanted.share.required_mounts.is_empty()
+                || self.own_files.may_be_in(&wanted.share)
+                || (wanted.share.size.is_some() && !sized.contains_key(&wanted.share.id))
         };
         let (not_begun, wanted): (Vec<_>, Vec<_>) = wanted.into_iter().partition(needs_look);
         for WantedShare { share, .. } in wanted {
@@ -377,6 +395,7 @@ impl Exports {
                 share.without_log,
             );
             let tree = Arc::new(tree.expecting(self.backings.was_on(&share).cloned()));
+            tree.set_size(sized.get(&share.id).copied());
             let served = Served { written: None, tree, share, is_looked_at: false, idle: 0 };
             added.push(served.export());
             self.served.insert(served.share.id, served);
@@ -423,11 +442,19 @@ impl Exports {
             discarded.extend(self.take(*id, &mut built));
         }
         let mut noted = Vec::new();
+        let seen = wanted
+            .iter()
+            .zip(seen)
+            .map(|(wanted, seen)| seen.and_then(|seen| self.require_backing(&wanted.share, seen)));
+        let mut seen: Vec<_> = seen.collect();
+        self.sizes.apply(&removed, wanted, &mut seen);
         for (wanted, seen) in wanted.iter().zip(seen) {
             let id = wanted.share.id;
-            let seen = seen.and_then(|seen| self.require_backing(&wanted.share, seen));
             noted.extend(seen.as_ref().ok().map(|seen| (&*wanted.share, seen.backing.clone())));
             let Prepared { served, fault } = self.prepare(wanted, seen);
+            if let (Some(served), None) = (&served, &fault) {
+                served.tree.set_size(self.sizes.qgroup(id));
+            }
             let path = || Arc::clone(&wanted.share.path);
             built.faults.extend(fault.map(|what| Fault { id, path: path(), what }));
             let before = self.served.get(&id);

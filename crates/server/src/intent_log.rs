@@ -24,6 +24,7 @@ use steadfast_shares::Share;
 use steadfast_sys::{durable_file, process};
 
 use crate::error::{StartError, Tried};
+use crate::sizes;
 use crate::state_directory::StateDirectory;
 
 /// In the state directory, unless another place is configured.
@@ -321,6 +322,8 @@ fn open_storage(state_directory: PathBuf) -> Box<OpenStorage> {
         let known = Path::new(OsStr::from_bytes(&entry.path));
         let found = RecoveringFileSystem::find(known, &entry.identity.uuid, &state_directory);
         let storage = found.map_err(|error| error.to_string())?;
+        let limits = sizes::limits_on(&entry.identity.uuid, &state_directory);
+        let storage = storage.map(|storage| storage.without_limits(&limits));
         Ok(storage.map(|storage| Box::new(storage) as Box<dyn Recoverable>))
     })
 }

@@ -347,6 +347,11 @@ fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
             format!("steadfast share show {}", word(&share.path)),
         );
     }
+    for share in &gathered.filling {
+        let (path, has) = (&share.path, share.size_shown());
+        let next = format!("steadfast share set {} --add-option size=…", word(path));
+        warnings.add(Verdict::Warning, format!("the share {path} has {has}"), next);
+    }
     let more = shares.faulty.saturating_sub(shares.faults.len() as u64);
     if more > 0 {
         let what = format!("{more} other shares are faulty");
@@ -557,6 +562,7 @@ mod tests {
             }),
             clients: Answer::Told(ClientsReport::default()),
             faulty: Answer::Told(SharePage { total: 4, ..SharePage::default() }),
+            filling: Vec::new(),
             metrics: Answer::Told(METRICS.to_owned()),
             disks: vec![Disk {
                 path: "/srv".to_owned(),
@@ -622,7 +628,13 @@ mod tests {
         // Whatever its fill level says.
         let mut changes_fail = disk(0, None);
         (changes_fail.disks[0].is_read_only, changes_fail.disks[0].changes_fail) = (true, true);
+        let filling = serde_json::json!({
+            "path": "/a", "directory": "/a", "state": "enabled", "id": 1,
+            "size_bytes": 10_u64 << 30, "used_bytes": 19_u64 << 29,
+        });
+        let filling = vec![serde_json::from_value(filling).expect("a share")];
         let cases = vec![
+            (Gathered { filling, ..healthy() }, Verdict::Warning, "/a has 9.5G of 10.0G"),
             (Gathered { statistics: nobody(), ..healthy() }, Verdict::Critical, "no server runs"),
             (
                 Gathered { statistics: nobody(), is_guessed: true, ..healthy() },

@@ -28,7 +28,8 @@ pub fn shares(shares: &[ShareStatus], total: usize, screen: Screen) -> String {
             _ => format!("none of {total} shares\n"),
         };
     }
-    let mut table = Table::new(&["PATH", "STATE", "GROUP", "CLIENTS", "OPTIONS", "PROTOCOLS"]);
+    let mut table =
+        Table::new(&["PATH", "STATE", "GROUP", "CLIENTS", "OPTIONS", "PROTOCOLS", "SIZE"]);
     for share in shares {
         let mut clients: Vec<String> =
             share.rules.iter().flat_map(|rule| rule.clients.clone()).collect();
@@ -40,6 +41,7 @@ pub fn shares(shares: &[ShareStatus], total: usize, screen: Screen) -> String {
             list(&clients, LIST_CHARS).into(),
             list(&share.options, LIST_CHARS).into(),
             list(&share.protocols, LIST_CHARS).into(),
+            share.size_shown().into(),
         ]);
     }
     let mut text = table.text(screen);
@@ -80,6 +82,7 @@ pub fn share(share: &ShareStatus, screen: Screen) -> String {
     }
     line("clients", &share.clients.join(", "));
     line("options", &share.options.join(","));
+    line("size", &share.size_shown());
     for fault in &share.plugin_faults {
         line("plug-in", &format!("{}: {}", fault.plugin, fault.why));
     }

@@ -54,6 +54,7 @@ impl Place {
             elsewhere: Some(self.path(name).into()),
             crosses_mounts: false,
             required_mounts: Arc::default(),
+            size: None,
             without_log: false,
             is_draining: false,
             rules: Arc::new(vec![rule].into()),

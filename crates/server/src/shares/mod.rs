@@ -169,6 +169,8 @@ impl ShareManager {
         self.watch_directories();
         let mut state = self.lock();
         self.engine.set_exports(self.engine.exports().seen());
+        let wanted = state.all_wanted();
+        state.exports.sizes.lift_unwanted(&wanted);
         let all = state.told_paths();
         state.has_told_all = true;
         self.tell_others(&mut state, &all);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_access::{LookUp, State as Standing, Subject as Name};
+use steadfast_catalog::manage::Batch;
 use steadfast_catalog::{Edit, Item, ShareChange, ShareView, exports, planned};
 use steadfast_control::api::{
     self, AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History,
@@ -59,6 +60,32 @@ fn warnings(faults: Vec<Fault>) -> Vec<Mistake> {
         ..Mistake::default()
     });
     told.collect()
+}
+
+/// Refuses a batch that gives shares sizes which cannot be enforced: they would not be served.
+fn refuse_sizes(state: &mut State, batch: &Batch) -> Result<(), Refusal> {
+    if batch.partial || !batch.names_option("size=") {
+        return Ok(());
+    }
+    // Mistakes are told by who applies it.
+    let Ok(tried) = state.store.try_out(batch) else { return Ok(()) };
+    let new = tried.changes.iter().filter_map(|change| change.new.as_ref());
+    let refused = new.filter_map(|share| {
+        let what = state.exports.size_problem(share)?;
+        Some(Mistake { place: share.path.to_string(), what, ..Mistake::default() })
+    });
+    let refused: Vec<Mistake> = refused.take(WARNINGS_MAX).collect();
+    if refused.is_empty() { Ok(()) } else { Err(Refusal::mistaken(refused)) }
+}
+
+/// What is to be said of the sizes of shares that were changed.
+fn size_warnings(state: &State, done: &Done) -> Vec<Mistake> {
+    let new = done.changes.iter().filter_map(|change| change.new.as_ref());
+    let told = new.filter(|share| share.size.is_some()).filter_map(|share| {
+        let what = state.exports.sizes.warning(share.id)?;
+        Some(Mistake { place: share.path.to_string(), what, ..Mistake::default() })
+    });
+    told.take(WARNINGS_MAX).collect()
 }
 
 impl ShareService for ManagedShares {
@@ -137,6 +164,7 @@ impl ShareService for ManagedShares {
     fn apply(&self, wish: &Wish, who: &Who, waits: bool) -> Result<Applied, Refusal> {
         let mut state = self.0.lock();
         let mut comes = ComesTo::of(&state, wish)?;
+        refuse_sizes(&mut state, &comes.batch)?;
         let had_patterns = state.parents();
         let mut done = match state.store.apply(&comes.batch, &who.to_string()) {
             Ok(done) => done,
@@ -159,6 +187,7 @@ impl ShareService for ManagedShares {
         let added: Vec<_> = added.collect();
         state.exports.backings.forget(added.iter().copied());
         let faults = self.0.publish(&mut state, &done);
+        let size_warnings = size_warnings(&state, &done);
         let served = added.iter().filter_map(|id| state.exports.served(*id)).map(Arc::clone);
         let served: Vec<_> = served.take(MOUNTED_MAX).collect();
         let has_other_patterns = state.parents() != had_patterns || has_patterns(&done.edits);
@@ -169,6 +198,7 @@ impl ShareService for ManagedShares {
         done.left_out = comes.left_out(std::mem::take(&mut done.left_out));
         let mut applied = self.applied(done, faults, waits);
         applied.warnings.splice(..0, comes.warnings);
+        applied.warnings.extend(size_warnings);
         if let Some(mount_by) = self.0.mount_by.get().filter(|_| !served.is_empty()) {
             applied.mount_lines = mount_by.lines(served.iter().map(|share| &**share));
         }

@@ -9,7 +9,7 @@ use steadfast_control::metrics::ShareCounts;
 use steadfast_control::plugins::{PluginShare, Plugins};
 use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
-use steadfast_shares::{RuleSet, RuleSpec, Share, ShareId, names_clients};
+use steadfast_shares::{RuleSet, RuleSpec, Share, ShareId, Size, names_clients};
 
 use super::state::{State, not_shared};
 use crate::configuration::COMMAND_LINE;
@@ -95,6 +95,8 @@ impl State {
             options,
             clients,
             path,
+            size_bytes: view.share.as_ref().and_then(|share| share.size).map(Size::bytes),
+            used_bytes: None,
             plugin_faults: Vec::new(),
         };
         if let Some(first) = view.why.first() {
@@ -105,9 +107,25 @@ impl State {
             if self.is_faulty(share.id) {
                 status.state = ShareState::Faulty;
             }
+            self.add_size(share, &mut status);
         }
         status.plugin_faults = plugins.faults(&status);
         status
+    }
+
+    /// What is told of a share's size: what it has of it, or that it is not enforced.
+    fn add_size(&self, share: &Share, status: &mut ShareStatus) {
+        match share.size.and_then(|_| self.exports.sizes.usage(share.id)) {
+            Some(Ok(now)) => {
+                status.used_bytes = Some(now.used_bytes);
+                status.why = status.why.take().or_else(|| now.excess());
+            }
+            Some(Err(why)) => {
+                status.why = status.why.take().or(Some(why));
+                status.state = ShareState::Faulty;
+            }
+            None => {}
+        }
     }
 
     /// Whether a share that is to be served cannot be, or has a disk that takes no changes.
@@ -311,6 +329,10 @@ impl State {
                 let mut status = self.status(&view, plugins);
                 // Neither says anything about the share, and both change with others.
                 (status.source, status.plugin_faults) = (None, Vec::new());
+                // Nor does what is told of a size, which NFS alone has asked about.
+                if share.size.is_some() {
+                    (status.used_bytes, status.state, status.why) = (None, view.state, None);
+                }
                 // A disk that fails and comes back is not told to them: to take a share away from
                 // them for that would help nobody.
                 if self.exports.has_failed(share.id) {

@@ -106,6 +106,8 @@ fn states() -> Samples {
         resource: Some(text()),
         protocols: list(),
         rules: vec![rule()],
+        size_bytes: Some(2),
+        used_bytes: Some(1),
         plugin_faults: vec![plugin_fault()],
         ..share("/a", ShareState::Enabled)
     };
