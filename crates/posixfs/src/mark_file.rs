@@ -40,7 +40,7 @@ const XFS_INODE64_GENERATION: i32 = 0x81;
 const BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 const EXT4_ROOT_INODE: u32 = 2;
 const BTRFS_FIRST_INODE: u64 = 256;
-const BTRFS_TOP_LEVEL: u64 = 5;
+pub(crate) const BTRFS_TOP_LEVEL: u64 = 5;
 
 /// The handle of the root directory of the file system of an open directory.
 fn root_handle(open: impl AsFd) -> Result<KernelHandle, Errno> {
@@ -71,7 +71,7 @@ fn root_handle(open: impl AsFd) -> Result<KernelHandle, Errno> {
 }
 
 /// The root directory of the file system of an open directory.
-fn root(open: impl AsFd) -> Result<OwnedFd, Errno> {
+pub(crate) fn root(open: impl AsFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     handle::open(&open, &root_handle(&open)?, flags)
 }

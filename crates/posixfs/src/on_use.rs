@@ -39,6 +39,8 @@ pub struct LookedAt {
     pub mode: Mode,
     /// What it is on.
     pub backing: Backing,
+    /// What can enforce a size of it, or why nothing can, if somebody has looked.
+    pub qgroup: Option<Result<Qgroup, String>>,
     identity: Identity,
 }
 
@@ -148,7 +150,7 @@ impl TreeOpener {
         let mode = FoundBy::of(&open, &readable).map_err(failed)?.mode();
         let directory = path_of(&open, directory)?;
         let backing = Backing::of(&readable, &directory, stat.stx_ino).map_err(failed)?;
-        Ok(LookedAt { directory, mode, backing, identity })
+        Ok(LookedAt { directory, mode, backing, qgroup: None, identity })
     }
 
     /// A tree of a directory that was looked at by this path. It is opened now if handles have to be kept in a

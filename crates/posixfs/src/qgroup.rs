@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::Errno;
-use steadfast_sys::{btrfs, volume};
+use steadfast_sys::{btrfs, journal, volume};
 
 use crate::kinds::{BTRFS_MAGIC, EXT4_MAGIC, XFS_MAGIC};
+use crate::mark_file;
+use crate::mount_lines;
 use crate::mounted::hyphenated;
 
 /// Where the kernel tells of btrfs.
@@ -57,6 +59,12 @@ pub enum NoQgroup {
          (`btrfs subvolume create`), or leave `size` out"
     )]
     NoSubvolume,
+    /// It is that of all others.
+    #[error(
+        "it is the top-level subvolume of btrfs, by which limits of the others are set: share a subvolume \
+         of it instead (`btrfs subvolume create`), or leave `size` out"
+    )]
+    TopLevel,
     /// Quotas are off.
     #[error(
         "quotas of its btrfs are off: `btrfs quota enable {}` turns them on for the whole file system, \
@@ -73,6 +81,11 @@ pub enum NoQgroup {
     /// The kernel does not tell.
     #[error("its quota cannot be read: {0}")]
     Unreadable(io::Error),
+    /// The kernel would tell in sysfs, which is not there.
+    #[error(
+        "its quota cannot be read: {SYSFS} is not there (is /sys mounted, and whole in a container?)"
+    )]
+    Hidden,
 }
 
 impl fmt::Display for Qgroup {
@@ -88,15 +101,20 @@ impl Qgroup {
     /// # Errors
     /// Why it has none.
     pub fn of(directory: &Path) -> Result<Self, NoQgroup> {
-        let open = File::open(directory).map_err(NoQgroup::Unreadable)?;
+        let open = open_directory(directory).map_err(NoQgroup::Unreadable)?;
         let qgroup = Self::of_open(&open)?;
+        if qgroup.subvolume == mark_file::BTRFS_TOP_LEVEL {
+            return Err(NoQgroup::TopLevel);
+        }
         match qgroup.place().join("referenced").metadata() {
             Ok(_) => Ok(qgroup),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(if qgroup.all().is_dir() {
                     NoQgroup::Missing(qgroup.subvolume, directory.to_owned())
-                } else {
+                } else if qgroup.is_mounted() {
                     NoQgroup::Off(directory.to_owned())
+                } else {
+                    NoQgroup::Hidden
                 })
             }
             Err(error) => Err(NoQgroup::Unreadable(error)),
@@ -160,55 +178,77 @@ impl Qgroup {
         Path::new(SYSFS).join(hyphenated(&self.uuid)).is_dir()
     }
 
-    /// Whether what is there is being counted, or has yet to be: a limit holds for what is counted.
-    pub fn is_counting(&self) -> bool {
-        number(&self.all().join("inconsistent")).is_ok_and(|flag| flag != 0)
+    /// Whether what is there is being counted, has yet to be, or the kernel has lost count: it has done so
+    /// where a large snapshot was deleted, or a subvolume was put into a qgroup. Then a limit need not hold.
+    pub fn is_inconsistent(&self) -> bool {
+        is_inconsistent(&self.uuid)
     }
 
-    /// Sets how many bytes it may have, or with `None` that there is no limit. `directory` is to be its
-    /// subvolume's root; if it is another one by now, nothing is changed.
+    /// Sets how many bytes it may have. `directory` is to be its subvolume's root; if it is another one by
+    /// now, nothing is changed.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] if the directory is another one, and what the kernel says.
-    pub fn set_limit(&self, directory: &Path, bytes: Option<u64>) -> io::Result<()> {
-        let open = File::open(directory)?;
+    pub fn set_limit(&self, directory: &Path, bytes: u64) -> io::Result<()> {
+        let open = open_directory(directory)?;
         if Self::of_open(&open).ok().as_ref() != Some(self) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(btrfs::set_limit(open.as_fd(), self.subvolume, bytes)?)
+        Ok(set_limit(&open, self.subvolume, Some(bytes))?)
+    }
+
+    /// Takes its limit away, wherever its file system is mounted: perhaps still at `known`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if it is gone, [`io::ErrorKind::NotConnected`] if its file system is not
+    /// mounted, and what the kernel says.
+    pub fn lift(&self, known: &Path) -> io::Result<()> {
+        let open = directory_of(&self.uuid, known)?;
+        Ok(set_limit(&open, self.subvolume, None)?)
     }
 }
 
-/// Limits that do not hold as long as it is there: replay must not fail for want of room that was granted
-/// before the crash, and has the kernel reserve it a second time where it writes something over.
-#[derive(Default)]
-pub(crate) struct Unlimited(Option<(OwnedFd, Vec<(u64, u64)>)>);
+/// As [`Qgroup::is_inconsistent`], of all of a file system.
+pub fn is_inconsistent(uuid: &[u8; 16]) -> bool {
+    let path = Path::new(SYSFS).join(hyphenated(uuid)).join("qgroups/inconsistent");
+    number(&path).is_ok_and(|flag| flag != 0)
+}
 
-impl Unlimited {
-    /// Takes the limits of these subvolumes away from the btrfs of an open directory. Each has the limit
-    /// beside its number afterwards. A limit that cannot be taken away stays, and replay tells if that is too low.
-    pub(crate) fn begin(open: &OwnedFd, limits: &[(u64, u64)]) -> Self {
-        let is_lifted = |(subvolume, _): &&(u64, u64)| {
-            btrfs::set_limit(open, *subvolume, None)
-                .inspect_err(|errno| {
-                    tracing::warn!("the limit of qgroup 0/{subvolume} stays: {errno}")
-                })
-                .is_ok()
-        };
-        let lifted: Vec<_> = limits.iter().filter(is_lifted).copied().collect();
-        Self(open.try_clone().ok().map(|open| (open, lifted)))
+/// Makes all stable of a file system, and with that which limits it has.
+///
+/// # Errors
+/// [`io::ErrorKind::NotConnected`] if it is not mounted, and what the kernel says.
+pub fn sync_limits(uuid: &[u8; 16], known: &Path) -> io::Result<()> {
+    let open = directory_of(uuid, known)?;
+    rustix::fs::syncfs(&open)?;
+    Ok(journal::require_alive(&open)?)
+}
+
+/// Sets a limit, or takes it away, of a subvolume of the file system of an open directory. The change itself
+/// needs room in the subvolume of the directory by which it is asked for, which is not that one: it may
+/// have none left.
+pub(crate) fn set_limit(open: impl AsFd, subvolume: u64, bytes: Option<u64>) -> Result<(), Errno> {
+    match mark_file::root(&open) {
+        Ok(top_level) => btrfs::set_limit(top_level, subvolume, bytes),
+        // It may not open by handles.
+        Err(_) => btrfs::set_limit(open, subvolume, bytes),
     }
 }
 
-impl Drop for Unlimited {
-    fn drop(&mut self) {
-        let Some((open, limits)) = &self.0 else { return };
-        for (subvolume, bytes) in limits {
-            if let Err(errno) = btrfs::set_limit(open, *subvolume, Some(*bytes)) {
-                tracing::error!("the limit of qgroup 0/{subvolume} cannot be set again: {errno}");
-            }
-        }
-    }
+/// Opens a directory, whatever a client may have put in its place: opening a FIFO would wait for ever.
+fn open_directory(directory: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    Ok(rustix::fs::open(directory, flags | OFlags::CLOEXEC, Permissions::empty())?.into())
+}
+
+/// Some directory of a file system: `known`, where it was, or where it is mounted now.
+pub(crate) fn directory_of(uuid: &[u8; 16], known: &Path) -> io::Result<File> {
+    let others = || mount_lines::loggable_points().unwrap_or_default().into_iter();
+    std::iter::once(known.to_owned())
+        .chain(std::iter::once(()).flat_map(|()| others()))
+        .filter_map(|directory| open_directory(&directory).ok())
+        .find(|open| volume::uuid(open).is_ok_and(|found| found == *uuid))
+        .ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 fn number(path: &Path) -> io::Result<u64> {

@@ -295,21 +295,35 @@ impl Exports {
 
     /// Why a share's directory cannot be served, if so.
     pub(crate) fn problem_of(&self, share: &Share) -> Option<String> {
-        let seen = self.looker().look(share.directory());
+        let seen = self.looker().look(share);
         let checked = seen.and_then(|seen| {
             require_mounts(share)?;
             self.own_files.require_outside(share, &seen)?;
-            self.sizes.problem(share, &seen).map_or(Ok(()), Err)
+            Ok(())
         });
         checked.err()
     }
 
-    /// Why a share's size cannot be enforced where its directory is now, if so.
-    pub(crate) fn size_problem(&self, share: &Share) -> Option<String> {
-        share.size?;
+    /// Why the sizes of shares cannot be enforced where their directories are now, as far as these are there,
+    /// if they are all wanted, and `removed` ones are not.
+    pub(crate) fn size_problems(
+        &self,
+        shares: impl Iterator<Item = Arc<Share>>,
+        removed: impl Iterator<Item = ShareId>,
+    ) -> Vec<(Arc<Share>, String)> {
+        let sized = shares.filter(|share| share.size.is_some());
+        let sized: Vec<_> = sized.map(|share| WantedShare { share, place: None }).collect();
+        let seen = self.looker().look_at_all(&sized);
         // What is not there is told otherwise.
-        let seen = self.looker().look(share.directory()).ok()?;
-        self.sizes.problem(share, &seen)
+        let there = sized.iter().zip(&seen);
+        let there = there.filter_map(|(wanted, seen)| Some((&wanted.share, seen.as_ref().ok()?)));
+        let (shares, seen): (Vec<_>, Vec<_>) = there.unzip();
+        let pairs = shares.iter().zip(seen).map(|(share, seen)| (&***share, seen));
+        let problems = self.sizes.problems(&pairs.collect::<Vec<_>>(), removed);
+        let told = problems
+            .into_iter()
+            .filter_map(|(index, why)| Some((Arc::clone(shares.get(index)?), why)));
+        told.collect()
     }
 
     /// The rules of each share that is served.
@@ -380,7 +394,7 @@ impl Exports {
             return (ExportTable::default(), wanted);
         }
         let mut added = Vec::with_capacity(wanted.len());
-        let sized = self.sizes.known(wanted.iter().map(|wanted| &*wanted.share));
+        let sized = self.sizes.begin(wanted.iter().map(|wanted| &*wanted.share));
         let needs_look = |wanted: &WantedShare| {
             !wanted.share.required_mounts.is_empty()
                 || self.own_files.may_be_in(&wanted.share)

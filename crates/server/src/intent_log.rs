@@ -18,13 +18,13 @@ use steadfast_durability::{
 };
 use steadfast_posixfs::{
     RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
+    restore_limits,
 };
 use steadfast_recovery::{ChangeLog, Recoverable};
 use steadfast_shares::Share;
 use steadfast_sys::{durable_file, process};
 
 use crate::error::{StartError, Tried};
-use crate::sizes;
 use crate::state_directory::StateDirectory;
 
 /// In the state directory, unless another place is configured.
@@ -154,6 +154,8 @@ pub(crate) fn open(
 ) -> Result<OpenedLog, StartError> {
     let verifier = u64::from_be_bytes(random()?);
     let started = start(settings, &state.path, state.handle_key, verifier, may_log, is_useful)?;
+    // By a replay of before that was cut short, and to which this start has added nothing.
+    restore_limits(&state.path);
     Ok(match started {
         Some(started) => OpenedLog {
             keeper: Some(started.keeper),
@@ -322,8 +324,6 @@ fn open_storage(state_directory: PathBuf) -> Box<OpenStorage> {
         let known = Path::new(OsStr::from_bytes(&entry.path));
         let found = RecoveringFileSystem::find(known, &entry.identity.uuid, &state_directory);
         let storage = found.map_err(|error| error.to_string())?;
-        let limits = sizes::limits_on(&entry.identity.uuid, &state_directory);
-        let storage = storage.map(|storage| storage.without_limits(&limits));
         Ok(storage.map(|storage| Box::new(storage) as Box<dyn Recoverable>))
     })
 }

@@ -78,7 +78,7 @@ impl FromStr for Size {
         };
         let bytes = number.checked_mul(1 << shift);
         // The file system takes the largest number for "no limit".
-        let Some(bytes) = bytes.filter(|bytes| *bytes <= i64::MAX as u64) else {
+        let Some(bytes) = bytes.filter(|bytes| i64::try_from(*bytes).is_ok()) else {
             return Err(refused("a size is less than 8E".to_owned(), None));
         };
         Self::of_bytes(bytes).ok_or_else(|| refused("a size is at least 1M".to_owned(), None))
@@ -90,7 +90,7 @@ pub fn shown_bytes(bytes: u64) -> String {
     let unit = (0..UNITS.len()).rev().find(|unit| bytes >> shift(*unit) > 0);
     match unit.and_then(|unit| Some((unit, UNITS.get(unit)?))) {
         Some((unit, name)) => {
-            let tenths = u128::from(bytes) * 10 >> shift(unit);
+            let tenths = (u128::from(bytes) * 10) >> shift(unit);
             format!("{}.{}{name}", tenths / 10, tenths % 10)
         }
         None => format!("{bytes}"),

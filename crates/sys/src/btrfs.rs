@@ -11,10 +11,10 @@ pub const SUBVOLUME_ROOT: u64 = 256;
 
 /// `BTRFS_IOC_INO_LOOKUP`, `_IOWR(0x94, 18, struct btrfs_ioctl_ino_lookup_args)`.
 const INO_LOOKUP: libc::Ioctl =
-    (3u32 << 30 | (size_of::<InoLookup>() as u32) << 16 | 0x94 << 8 | 18) as libc::Ioctl;
+    (3u32 << 30 | (size_of::<InoLookup>() as u32) << 16 | 0x94 << 8 | 0x12) as libc::Ioctl;
 /// `BTRFS_IOC_QGROUP_LIMIT`, `_IOR(0x94, 43, struct btrfs_ioctl_qgroup_limit_args)`.
 const QGROUP_LIMIT: libc::Ioctl =
-    (2u32 << 30 | (size_of::<QgroupLimit>() as u32) << 16 | 0x94 << 8 | 43) as libc::Ioctl;
+    (2u32 << 30 | (size_of::<QgroupLimit>() as u32) << 16 | 0x94 << 8 | 0x2b) as libc::Ioctl;
 /// `BTRFS_QGROUP_LIMIT_MAX_RFER`: the limit of what a subvolume refers to is meant.
 const LIMITS_REFERENCED: u64 = 1;
 /// That a limit is taken away (`CLEAR_VALUE` of `fs/btrfs/qgroup.c`).

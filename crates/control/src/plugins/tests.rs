@@ -35,6 +35,7 @@ fn status(path: &str, protocols: &[&str]) -> ShareStatus {
         rules: Vec::new(),
         size_bytes: None,
         used_bytes: None,
+        size_fault: None,
         plugin_faults: Vec::new(),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use steadfast_control::api::{SharePage, ShareStatus};
+use steadfast_control::api::SharePage;
 use steadfast_control::clients::ClientsReport;
 use steadfast_control::intent_log::LogReport;
 use steadfast_control::statistics::Statistics;
@@ -21,8 +21,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Most faulty shares that are told by name.
 const FAULTY_MAX: usize = 20;
 
-/// Of a share's size: with so much of it, it is told.
-const FILLING_PERCENT: u64 = 90;
+/// Hundredths of its size that a share has to have for being told.
+pub(super) const FILLING_PERCENT: u64 = 90;
 
 /// Shares whose directories say which disks are looked at.
 const SHARES_OF_DISKS: usize = 2000;
@@ -59,8 +59,8 @@ pub struct Gathered {
     pub clients: Answer<ClientsReport>,
     /// The first of its faulty shares.
     pub faulty: Answer<SharePage>,
-    /// Shares that have most of their size, as far as they are among the first [`SHARES_OF_DISKS`].
-    pub filling: Vec<ShareStatus>,
+    /// The first of the shares that have most of their size, or a size that is not enforced.
+    pub filling: Answer<SharePage>,
     /// The text that monitoring gets.
     pub metrics: Answer<String>,
     /// The disks of shares and of what is logged, if it runs on this host.
@@ -100,6 +100,8 @@ pub fn gather(asked: Asked) -> Gathered {
     let log = ask::<LogReport>(&client, "/v1/log");
     let clients = ask::<ClientsReport>(&client, "/v1/clients");
     let faulty = ask::<SharePage>(&client, &format!("/v1/shares?state=faulty&limit={FAULTY_MAX}"));
+    let filling = format!("/v1/shares?filled={FILLING_PERCENT}&limit={FAULTY_MAX}");
+    let filling = ask::<SharePage>(&client, &filling);
     let shares = ask::<SharePage>(&client, &format!("/v1/shares?limit={SHARES_OF_DISKS}"));
     let metrics = {
         let client = client.clone();
@@ -124,11 +126,6 @@ pub fn gather(asked: Asked) -> Gathered {
     } else {
         (Vec::new(), None)
     };
-    let all = shares.told().into_iter().flat_map(|page| &page.shares);
-    let is_filling = |share: &&ShareStatus| {
-        share.used_percent().is_some_and(|percent| percent >= FILLING_PERCENT)
-    };
-    let filling = all.filter(is_filling).take(FAULTY_MAX).cloned().collect();
     let owner = match &statistics {
         Answer::Failed(error) if error.is_without_server() => owner(&state_directory),
         _ => None,
@@ -138,7 +135,7 @@ pub fn gather(asked: Asked) -> Gathered {
         log,
         clients: within(&clients, deadline),
         faulty: within(&faulty, deadline),
-        filling,
+        filling: within(&filling, deadline),
         metrics: within(&metrics, deadline),
         disks,
         log_read_only_at,

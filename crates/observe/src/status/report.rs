@@ -7,6 +7,7 @@ use steadfast_control::intent_log::LogReport;
 
 use super::disks::Disk;
 use super::gather::{Answer, Gathered, PATIENCE};
+use super::sizes;
 
 /// Of the document's form. A field may be added without another version.
 const VERSION: u32 = 1;
@@ -347,10 +348,12 @@ fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
             format!("steadfast share show {}", word(&share.path)),
         );
     }
-    for share in &gathered.filling {
-        let (path, has) = (&share.path, share.size_shown());
-        let next = format!("steadfast share set {} --add-option size=…", word(path));
-        warnings.add(Verdict::Warning, format!("the share {path} has {has}"), next);
+    let filling = "shares that have most of their size";
+    warnings.missing(&gathered.filling, filling, &sizes::list_command());
+    let filling = gathered.filling.told().map_or(&[][..], |page| &page.shares);
+    let size_faults = count(metrics, "steadfast_share_size_faults").unwrap_or(0);
+    for (what, next) in sizes::warnings(filling, size_faults) {
+        warnings.add(Verdict::Warning, what, next);
     }
     let more = shares.faulty.saturating_sub(shares.faults.len() as u64);
     if more > 0 {
@@ -545,6 +548,7 @@ mod tests {
     const METRICS: &str = "# TYPE steadfast_shares gauge\nsteadfast_shares{state=\"enabled\"} 3\n\
         steadfast_shares{state=\"disabled\"} 1\nsteadfast_shares{state=\"faulty\"} 0\n\
         steadfast_shares{state=\"draining\"} 0\nsteadfast_shares_change_seconds 0.5\n\
+        steadfast_share_size_faults 0\n\
         steadfast_journaling_clients 2\nsteadfast_journaling_clients_awaited 0\n\
         steadfast_process_open_fds 10\nsteadfast_process_max_fds 100\n";
 
@@ -562,7 +566,7 @@ mod tests {
             }),
             clients: Answer::Told(ClientsReport::default()),
             faulty: Answer::Told(SharePage { total: 4, ..SharePage::default() }),
-            filling: Vec::new(),
+            filling: Answer::Told(SharePage::default()),
             metrics: Answer::Told(METRICS.to_owned()),
             disks: vec![Disk {
                 path: "/srv".to_owned(),
@@ -628,13 +632,12 @@ mod tests {
         // Whatever its fill level says.
         let mut changes_fail = disk(0, None);
         (changes_fail.disks[0].is_read_only, changes_fail.disks[0].changes_fail) = (true, true);
-        let filling = serde_json::json!({
-            "path": "/a", "directory": "/a", "state": "enabled", "id": 1,
-            "size_bytes": 10_u64 << 30, "used_bytes": 19_u64 << 29,
-        });
-        let filling = vec![serde_json::from_value(filling).expect("a share")];
         let cases = vec![
-            (Gathered { filling, ..healthy() }, Verdict::Warning, "/a has 9.5G of 10.0G"),
+            (
+                metrics("size_faults 0", "size_faults 3"),
+                Verdict::Warning,
+                "3 other shares have sizes",
+            ),
             (Gathered { statistics: nobody(), ..healthy() }, Verdict::Critical, "no server runs"),
             (
                 Gathered { statistics: nobody(), is_guessed: true, ..healthy() },

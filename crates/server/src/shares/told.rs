@@ -9,10 +9,11 @@ use steadfast_control::metrics::ShareCounts;
 use steadfast_control::plugins::{PluginShare, Plugins};
 use steadfast_control::sharetab::{self, Entry};
 use steadfast_control::store::Done;
-use steadfast_shares::{RuleSet, RuleSpec, Share, ShareId, Size, names_clients};
+use steadfast_shares::{RuleSet, RuleSpec, Share, ShareId, names_clients};
 
 use super::state::{State, not_shared};
 use crate::configuration::COMMAND_LINE;
+use crate::sizes::INCONSISTENT;
 
 /// How shares were doing before a change, by path; `None`: they were not served.
 pub(super) type StatesBefore = BTreeMap<Arc<str>, Option<ShareState>>;
@@ -95,8 +96,9 @@ impl State {
             options,
             clients,
             path,
-            size_bytes: view.share.as_ref().and_then(|share| share.size).map(Size::bytes),
+            size_bytes: None,
             used_bytes: None,
+            size_fault: None,
             plugin_faults: Vec::new(),
         };
         if let Some(first) = view.why.first() {
@@ -107,25 +109,37 @@ impl State {
             if self.is_faulty(share.id) {
                 status.state = ShareState::Faulty;
             }
-            self.add_size(share, &mut status);
         }
         status.plugin_faults = plugins.faults(&status);
         status
     }
 
-    /// What is told of a share's size: what it has of it, or that it is not enforced.
-    fn add_size(&self, share: &Share, status: &mut ShareStatus) {
-        match share.size.and_then(|_| self.exports.sizes.usage(share.id)) {
-            Some(Ok(now)) => {
-                status.used_bytes = Some(now.used_bytes);
-                status.why = status.why.take().or_else(|| now.excess());
+    /// What is told of a share's size: what it has of it, or why it is not enforced.
+    pub(super) fn add_size(&self, view: &ShareView, status: &mut ShareStatus) {
+        let Some(share) = &view.share else { return };
+        let Some(size) = share.size.filter(|_| self.exports.served(share.id).is_some()) else {
+            return;
+        };
+        let sizes = &self.exports.sizes;
+        let (used, mut fault) = match sizes.usage(share.id) {
+            None => (None, Some(format!("its size {size} is not enforced"))),
+            Some(Err(why)) => (None, Some(why)),
+            Some(Ok(now)) if now.size != size => {
+                (Some(now), Some(format!("its size {size} is not enforced, but {}", now.size)))
             }
-            Some(Err(why)) => {
-                status.why = status.why.take().or(Some(why));
-                status.state = ShareState::Faulty;
-            }
-            None => {}
+            Some(Ok(now)) if now.may_be_wrong => (Some(now), Some(INCONSISTENT.to_owned())),
+            Some(Ok(now)) => (Some(now), None),
+        };
+        if let Some(now) = used {
+            (status.size_bytes, status.used_bytes) = (Some(now.size.bytes()), Some(now.used_bytes));
         }
+        // Why it could not be set is what is wrong with the share.
+        if let (Some(fault), Some(why)) = (&mut fault, self.faults.get(&share.id)) {
+            *fault = format!("{fault}: {why}");
+        }
+        let told = || fault.clone().or_else(|| used?.excess());
+        status.why = status.why.take().or_else(told);
+        status.size_fault = fault;
     }
 
     /// Whether a share that is to be served cannot be, or has a disk that takes no changes.

@@ -65,6 +65,7 @@ fn share(path: &str, state: ShareState) -> ShareStatus {
         rules: Vec::new(),
         size_bytes: None,
         used_bytes: None,
+        size_fault: None,
         plugin_faults: Vec::new(),
     }
 }

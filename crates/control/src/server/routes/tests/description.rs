@@ -108,6 +108,7 @@ fn states() -> Samples {
         rules: vec![rule()],
         size_bytes: Some(2),
         used_bytes: Some(1),
+        size_fault: Some(text()),
         plugin_faults: vec![plugin_fault()],
         ..share("/a", ShareState::Enabled)
     };
