@@ -1,152 +1,20 @@
 //! Process ring: sizes of shares on a btrfs with quotas: what clients see of them, what they are refused,
-//! and what becomes of limits when sizes change, the server is restarted, or the power fails.
+//! and what becomes of limits when sizes change and the server is restarted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod common;
 mod intent_log_support;
 mod nfs4_support;
+mod share_sizes_support;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use common::{PATIENCE, Place, Running, output, stderr, utf8};
-use intent_log_support::disk::Disk;
+use common::{PATIENCE, output, stderr, utf8};
 use intent_log_support::{create, kill, run, stop};
 use serde_json::Value;
+use share_sizes_support::*;
 use steadfast_client::nfs4::Attributes4;
-use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, StableHow};
-
-const MIB: u64 = 1 << 20;
-const CHUNK: usize = 256 << 10;
-
-/// A server with a share of its own, and a btrfs for more.
-struct Sized {
-    disk: Disk,
-    place: Place,
-    configuration: PathBuf,
-}
-
-impl Sized {
-    /// `None` where there can be no btrfs with quotas.
-    fn new() -> Option<Self> {
-        let place = Place::new();
-        let directory = place.directory.path().canonicalize().unwrap();
-        let disk = Disk::with_btrfs(&directory, "disk", 300)?;
-        std::fs::create_dir(&place.share).unwrap();
-        let text = format!(
-            "[log]\nenabled = true\nsize_mib = 64\ncheckpoint_interval_ms = 3600000\n\
-             [[share]]\npath = {:?}\nclients = [\"*\"]\n",
-            utf8(&place.share)
-        );
-        let configuration = place.write("steadfast.toml", &text);
-        Some(Self { disk, place, configuration })
-    }
-
-    fn start(&self) -> Running {
-        Running::start(&self.place, 0, &["--config", utf8(&self.configuration), "-v"])
-    }
-
-    fn enable_quotas(&self) {
-        assert!(run(&["btrfs", "quota", "enable", utf8(self.disk.at())]));
-        assert!(run(&["btrfs", "quota", "rescan", "-w", utf8(self.disk.at())]));
-    }
-
-    fn subvolume(&self, name: &str) -> PathBuf {
-        let path = self.disk.at().join(name);
-        assert!(run(&["btrfs", "subvolume", "create", utf8(&path)]));
-        path
-    }
-
-    fn ask(&self, words: &[&str]) -> std::process::Output {
-        output(&[words, &["--state-directory", utf8(&self.place.state)]].concat())
-    }
-
-    /// What a command that must succeed tells.
-    #[track_caller]
-    fn told(&self, words: &[&str]) -> String {
-        let done = self.ask(words);
-        assert!(done.status.success(), "{words:?}: {}", stderr(&done));
-        String::from_utf8(done.stdout).unwrap() + &String::from_utf8(done.stderr).unwrap()
-    }
-
-    /// Why a command was not done.
-    #[track_caller]
-    fn refused(&self, words: &[&str]) -> String {
-        let done = self.ask(words);
-        assert!(!done.status.success(), "{words:?}");
-        stderr(&done)
-    }
-
-    fn add(&self, path: &Path, size: &str) -> String {
-        let options = format!("no_root_squash,size={size}");
-        self.told(&["share", "add", utf8(path), "--client", "*", "-o", &options])
-    }
-
-    fn resize(&self, path: &Path, size: &str) -> String {
-        self.told(&["share", "set", utf8(path), "--add-option", &format!("size={size}")])
-    }
-
-    fn show(&self, path: &Path) -> Value {
-        serde_json::from_str(&self.told(&["share", "show", utf8(path), "--json"])).unwrap()
-    }
-}
-
-fn mount(running: &Running, path: &Path) -> (Nfs3Client, FileHandle) {
-    let address = running.address;
-    let path = utf8(path).as_bytes();
-    Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).unwrap()
-}
-
-/// The limit of a subvolume, as the kernel has it.
-fn limit(path: &Path) -> Option<u64> {
-    let words = ["qgroup", "show", "-r", "-f", "--raw", "--sync", utf8(path)];
-    let shown = Command::new("btrfs").args(words).output().unwrap();
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    let line =
-        shown.lines().find(|line| line.starts_with("0/")).unwrap_or_else(|| panic!("{shown}"));
-    line.split_whitespace().nth(3).unwrap().parse().ok()
-}
-
-fn set_limit(path: &Path, to: &str) {
-    assert!(run(&["btrfs", "qgroup", "limit", to, utf8(path)]));
-}
-
-/// Writes chunks of a file, which differ, until one is refused; how many were not, and why that one was.
-fn fill(client: &mut Nfs3Client, file: &FileHandle, most: u64) -> (u64, Option<NfsStat3>) {
-    for number in 0..most {
-        let (data, mut done) = (chunk(number), 0);
-        // What there is room for of the last one is written.
-        while done < CHUNK {
-            let offset = number * CHUNK as u64 + done as u64;
-            match client.write(file, offset, &data[done..], StableHow::FileSync) {
-                Ok(written) => done += written.count as usize,
-                Err(ClientError::Failed(failure)) => return (number, Some(failure.status)),
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
-    (most, None)
-}
-
-/// Whether a quota was the reason.
-fn is_refused(error: &ClientError) -> bool {
-    matches!(error, ClientError::Failed(failure) if failure.status == NfsStat3::DQuot)
-}
-
-/// What does not become less by compression.
-fn chunk(number: u64) -> Vec<u8> {
-    let mut state = number + 1;
-    let words = std::iter::repeat_with(|| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 32) as u32
-    });
-    words.take(CHUNK / 4).flat_map(u32::to_le_bytes).collect()
-}
-
-fn chunks(bytes: u64) -> u64 {
-    bytes / CHUNK as u64
-}
+use steadfast_client::{CreateHow3, Identity, Nfs3Client, NfsStat3, Settings, StableHow};
 
 #[test]
 fn a_size_is_enforced_shown_to_clients_and_changed_while_they_work() {
@@ -177,9 +45,7 @@ fn a_size_is_enforced_shown_to_clients_and_changed_while_they_work() {
     assert_eq!(shown["size_bytes"], 20 * MIB);
     assert!(shown["used_bytes"].as_u64().unwrap() > 18 * MIB, "{shown}");
     assert!(sized.told(&["share", "list"]).contains("of 20.0M"));
-    let status = sized.ask(&["status"]);
-    let status =
-        String::from_utf8(status.stdout).unwrap() + &String::from_utf8(status.stderr).unwrap();
+    let status = sized.status();
     assert!(status.contains(" of 20.0M"), "{status}");
 
     // More, to who is at work.
@@ -193,10 +59,17 @@ fn a_size_is_enforced_shown_to_clients_and_changed_while_they_work() {
     let over = client.fsstat(&root).unwrap();
     assert_eq!((over.total_bytes, over.free_bytes, over.available_bytes), (10 * MIB, 0, 0));
     let shown = sized.show(&one);
-    assert_eq!(shown["state"], "enabled");
+    assert_eq!((&shown["state"], &shown["size_fault"]), (&"enabled".into(), &Value::Null));
     assert!(shown["why"].as_str().unwrap().contains("of 10M"), "{shown}");
     let refused = client.write(&file, 40 * MIB, &chunk(0), StableHow::FileSync);
     assert!(refused.as_ref().is_err_and(is_refused), "{refused:?}");
+    // It can be raised and taken out all the same, and lowered again.
+    sized.resize(&one, "11M");
+    assert_eq!(limit(&one), Some(11 * MIB));
+    sized.told(&["share", "set", utf8(&one), "--remove-option", "size=11M"]);
+    assert_eq!(limit(&one), None);
+    sized.resize(&one, "10M");
+    assert_eq!(limit(&one), Some(10 * MIB));
     client.remove(&root, b"file").unwrap();
     // The kernel counts with each commit.
     assert!(run(&["btrfs", "filesystem", "sync", utf8(&one)]));
@@ -230,6 +103,8 @@ fn what_cannot_be_enforced_is_refused_with_the_reason() {
     sized.enable_quotas();
     let told = add(&one, &[], "20MB");
     assert!(told.contains("no unit") && told.contains("size=20M"), "{told}");
+    let told = add(sized.disk.at(), &[], "20M");
+    assert!(told.contains("top-level subvolume"), "{told}");
     let inside = one.join("inside");
     std::fs::create_dir(&inside).unwrap();
     let told = add(&inside, &[], "20M");
@@ -239,13 +114,14 @@ fn what_cannot_be_enforced_is_refused_with_the_reason() {
     let told = add(&elsewhere, &[], "20M");
     assert!(told.contains("enforced on btrfs only"), "{told}");
 
-    // A limit of somebody else stays, and is not taken for ours later.
+    // A limit of somebody else stays, unless it is the size that is wanted.
     set_limit(&two, "30M");
     let told = add(&two, &[], "20M");
     assert!(told.contains("has a limit of 30M already"), "{told}");
+    assert_eq!(limit(&two), Some(30 * MIB));
     sized.add(&two, "30M");
     sized.told(&["share", "remove", utf8(&two)]);
-    assert_eq!(limit(&two), Some(30 * MIB));
+    assert_eq!(limit(&two), None);
 
     // Two sizes of one subvolume.
     sized.add(&one, "20M");
@@ -260,30 +136,41 @@ fn what_cannot_be_enforced_is_refused_with_the_reason() {
     let (mut client, root) = mount(&running, &one);
     client.getattr(&root).unwrap();
     set_limit(&one, "25M");
-    let shown = sized.show(&one);
-    assert_eq!(shown["state"], "faulty");
-    assert!(shown["why"].as_str().unwrap().contains("somebody has set the limit"), "{shown}");
+    let unsure = |part: &str| {
+        let shown = sized.show(&one);
+        assert_eq!((&shown["state"], &shown["size_bytes"]), (&"enabled".into(), &Value::Null));
+        assert!(shown["size_fault"].as_str().unwrap().contains(part), "{shown}");
+        assert!(sized.told(&["share", "list"]).contains("not enforced"));
+        let status = sized.status();
+        let line = format!("{} is served, and its size may not hold", utf8(&one));
+        assert!(status.contains(&line) && !status.contains("is not served"), "{status}");
+        sized.await_size_faults(1);
+        let told = sized.ask(&["explain", "10.0.0.1", utf8(&one)]);
+        let told = String::from_utf8(told.stdout).unwrap();
+        assert!(!told.contains("nobody is served"), "{told}");
+    };
+    unsure("somebody has set the limit");
     set_limit(&one, "none");
     sized.told(&["reload"]);
-    assert_eq!((limit(&one), &sized.show(&one)["state"]), (Some(20 * MIB), &"enabled".into()));
-    assert!(run(&["btrfs", "quota", "disable", utf8(sized.disk.at())]));
     let shown = sized.show(&one);
-    assert_eq!(shown["state"], "faulty");
-    assert!(
-        shown["why"].as_str().unwrap().contains("quotas of its btrfs were switched off"),
-        "{shown}"
-    );
+    assert_eq!((limit(&one), &shown["size_fault"]), (Some(20 * MIB), &Value::Null));
+    sized.await_size_faults(0);
+    assert!(run(&["btrfs", "quota", "disable", utf8(sized.disk.at())]));
+    unsure("quotas of its btrfs were switched off");
     client.getattr(&root).unwrap();
     sized.ask(&["reload"]);
-    assert!(sized.show(&one)["why"].as_str().unwrap().contains("btrfs quota enable"));
+    unsure("btrfs quota enable");
     client.getattr(&root).unwrap();
     stop(running);
-    // At the next start it is not served.
+    // At the next start it is not served, not even to a client that is there from the first moment on.
     let running = sized.start();
-    assert_eq!(sized.show(&one)["state"], "faulty");
     let address = running.address;
     let path = utf8(&one).as_bytes();
-    assert!(Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).is_err());
+    eventually("the share is looked at", || {
+        let mounted = Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE);
+        assert!(mounted.is_err(), "served without its size");
+        sized.show(&one)["state"] == "faulty" && sized.show(&one)["why"] != Value::Null
+    });
     stop(running);
 
     let text = format!(
@@ -321,7 +208,8 @@ fn limits_outlive_the_server_and_those_that_are_not_wanted_go() {
     assert_ne!(changed.len(), text.len());
     std::fs::write(&file, changed).unwrap();
     let running = sized.start();
-    assert_eq!((limit(&one), limit(&two)), (Some(22 * MIB), None));
+    eventually("it has the new size", || limit(&one) == Some(22 * MIB));
+    eventually("its size is gone", || limit(&two).is_none());
     let (mut client, root) = mount(&running, &one);
     assert_eq!(client.fsstat(&root).unwrap().total_bytes, 22 * MIB);
     sized.told(&["share", "remove", utf8(&one)]);
@@ -329,44 +217,48 @@ fn limits_outlive_the_server_and_those_that_are_not_wanted_go() {
     stop(running);
 }
 
-/// The limit comes back from the crash as it was before it was raised, and replay has to write what was
-/// acknowledged under the higher one.
+/// Eight clients write at once, with and without COMMIT, and make files, until nothing is left of a size.
 #[test]
-fn replay_of_a_full_share_loses_nothing() {
+fn many_clients_do_not_get_beyond_a_size() {
     let Some(sized) = Sized::new() else { return };
     sized.enable_quotas();
     let one = sized.subvolume("one");
     let running = sized.start();
-    sized.add(&one, "5M");
-    let (mut client, root) = mount(&running, &one);
-    let file = create(&mut client, &root, "file");
-    sized.disk.await_mark();
-    sized.disk.keep();
-    sized.resize(&one, "20M");
-    let (written, why) = fill(&mut client, &file, chunks(24 * MIB));
-    assert_eq!(why, Some(NfsStat3::DQuot));
-    assert!(written > chunks(16 * MIB), "{written}");
-    kill(running);
-    sized.disk.lose();
-    sized.disk.mount("rw");
-    assert_eq!(limit(&one), Some(5 * MIB));
-    let running = sized.start();
-    let (mut client, root) = mount(&running, &one);
-    let file = client.lookup(&root, b"file").unwrap().handle;
-    for number in 0..written {
-        let offset = number * CHUNK as u64;
-        let mut read = Vec::new();
-        while read.len() < CHUNK {
-            let part = client.read(&file, offset + read.len() as u64, (CHUNK - read.len()) as u32);
-            let part = part.unwrap().data;
-            assert!(!part.is_empty(), "{number} of {written}");
-            read.extend_from_slice(&part);
+    sized.add(&one, "40M");
+    let begin = std::sync::Barrier::new(8);
+    let full = |number: usize| {
+        let (mut client, root) = mount(&running, &one);
+        let file = create(&mut client, &root, &format!("file{number}"));
+        let stable = [StableHow::FileSync, StableHow::Unstable][number % 2];
+        begin.wait();
+        let mut written = 0;
+        let why = loop {
+            match client.write(&file, written, &chunk(written), stable) {
+                Ok(done) => written += u64::from(done.count),
+                Err(error) => break error,
+            }
+        };
+        assert!(is_refused(&why), "{why:?}");
+        let names = (0..100_000).map(|name| format!("{number}-{name}"));
+        let mut made = 0;
+        for name in names {
+            let how = CreateHow3::Guarded(Settings::mode(0o644).0);
+            match client.create(&root, name.as_bytes(), &how) {
+                Ok(_) => made += 1,
+                Err(error) if is_refused(&error) => break,
+                Err(error) => panic!("{error}"),
+            }
         }
-        assert!(read == chunk(number), "{number}");
-    }
-    // And the size holds again.
-    assert_eq!(limit(&one), Some(20 * MIB));
-    let more = client.write(&file, 40 * MIB, &chunk(0), StableHow::FileSync);
-    assert!(more.as_ref().is_err_and(is_refused), "{more:?}");
+        (written, made)
+    };
+    let done: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let full = &full;
+        let threads: Vec<_> = (0..8).map(|number| scope.spawn(move || full(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (written, made) = done.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    let used = used(&one);
+    println!("{written} bytes and {made} files: {used} bytes of {}", 40 * MIB);
+    assert!(written > 30 * MIB && used > 35 * MIB && used <= 40 * MIB, "{written}, {made}: {used}");
     stop(running);
 }
