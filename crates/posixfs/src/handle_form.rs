@@ -79,16 +79,6 @@ pub(crate) fn on_mount(mount: u32, key: &ObjectKey) -> Option<StorageHandle> {
     with_form(form, handle.as_bytes().get(1..))
 }
 
-/// The number of the subvolume that an object of a btrfs is in (`struct btrfs_fid` of the kernel's
-/// `fs/btrfs/export.h`, after the object's own number).
-pub(crate) fn btrfs_subvolume(handle: &StorageHandle) -> Option<u64> {
-    /// `FILEID_BTRFS_WITHOUT_PARENT` to `FILEID_BTRFS_WITH_PARENT_ROOT`.
-    const KINDS: std::ops::RangeInclusive<i32> = 0x4d..=0x4f;
-    let kernel = kernel_handle(handle).filter(|kernel| KINDS.contains(&kernel.kind))?;
-    let number = kernel.as_bytes().get(8..)?.first_chunk()?;
-    Some(u64::from_ne_bytes(*number))
-}
-
 /// The number of the mount that an object is on.
 pub(crate) fn mount(handle: &StorageHandle) -> u32 {
     match handle.as_bytes().split_first() {
@@ -122,21 +112,6 @@ pub(crate) fn kernel_handle(handle: &StorageHandle) -> Option<KernelHandle> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_subvolume_of_an_object_of_a_btrfs_is_in_its_handle() {
-        let bytes = [257_u64.to_ne_bytes(), 1000_u64.to_ne_bytes(), [9; 8]].concat();
-        let of = |kind, bytes: &[u8], mount| {
-            let kernel = KernelHandle::new(kind, bytes).expect("short");
-            btrfs_subvolume(&from_kernel(mount, &kernel).expect("short"))
-        };
-        for kind in 0x4d..=0x4f {
-            assert_eq!(of(kind, &bytes[..20], 0), Some(1000));
-            assert_eq!(of(kind, &bytes, 7), Some(1000));
-        }
-        assert_eq!(of(1, &bytes, 0), None);
-        assert_eq!(of(0x4d, &bytes[..15], 0), None);
-    }
 
     #[test]
     fn handles_tell_what_was_put_in() {

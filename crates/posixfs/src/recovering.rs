@@ -182,7 +182,7 @@ impl RecoveringFileSystem {
         of: &ObjectKey,
         mut change: impl FnMut(&mut Self) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        let subvolume = || handle_form::btrfs_subvolume(&self.aliases.actual(of)?.0);
+        let subvolume = || mark_file::btrfs_subvolume(&self.aliases.actual(of)?.0);
         let subvolume = subvolume().filter(|_| self.identity.kind == BTRFS_MAGIC as u32);
         for _ in 0..LIFTS_MAX {
             match (change(self), subvolume) {
