@@ -80,6 +80,7 @@ impl Default for Server {
                 without_log: false,
                 is_draining: false,
                 required_mounts: Arc::new([]),
+                size: None,
                 rules: Arc::new(RuleSet::new(vec![ClientRule {
                     pattern: ClientPattern::Any,
                     grants: Arc::new([rights.clone()]),

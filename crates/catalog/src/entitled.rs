@@ -27,6 +27,7 @@ pub(crate) fn share_of(
     let common = ShareOptions {
         crosses_mounts: first.crosses_mounts,
         required_mounts: first.required_mounts.clone(),
+        size: first.size,
         ..inherited.clone()
     };
     share.options = common.words(inherited);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use steadfast_catalog::Configuration;
 use steadfast_control::{plain, read_token_file};
-use steadfast_server::directory_problem;
+use steadfast_server::{directory_problem, size_problem};
 
 use crate::configuration_file::read;
 
@@ -55,11 +55,15 @@ fn check(file: &Path) -> Result<Configuration, Vec<String>> {
         let problem = directory_problem(directory)?;
         Some(format!("{}:{place}: {problem}", file.display()))
     });
+    let sizes = readable.shares.iter().filter_map(|settings| {
+        let problem = size_problem(&settings.share)?;
+        Some(format!("{}:{}: {problem}", file.display(), settings.directory_place))
+    });
     let token = readable.metrics.token_file.iter().filter_map(|token| {
         let error = read_token_file(&token.value).err()?;
         Some(format!("{}:{}: token_file: {error}", file.display(), token.place))
     });
-    let missing: Vec<_> = missing.chain(token).collect();
+    let missing: Vec<_> = missing.chain(sizes).chain(token).collect();
     match read {
         Ok(configuration) if missing.is_empty() => Ok(configuration),
         Ok(_) => Err(missing),

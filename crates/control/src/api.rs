@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use steadfast_catalog::manage::Batch;
-use steadfast_shares::{RuleSpec, ShareOptions};
+use steadfast_shares::{RuleSpec, ShareOptions, shown_bytes};
 
 pub use steadfast_catalog::manage::{Mistake, ShareState};
 pub use steadfast_catalog::{Action, KeyChange, PlannedChange, Subject};
@@ -60,12 +60,37 @@ pub struct ShareStatus {
     /// Particular rules, each with all of its option words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleSpec>,
+    /// How many bytes it may have of its file system, if it has a size that is enforced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// How many of them it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+    /// Why its size is not enforced, or may not be, though it is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_fault: Option<String>,
     /// What is wrong with it in other protocols.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin_faults: Vec<PluginFault>,
 }
 
 impl ShareStatus {
+    /// What it has of its size, for people; nothing without one.
+    pub fn size_shown(&self) -> String {
+        match (self.used_bytes, self.size_bytes) {
+            (Some(used), Some(size)) => format!("{} of {}", shown_bytes(used), shown_bytes(size)),
+            (None, Some(size)) => shown_bytes(size),
+            (_, None) if self.size_fault.is_some() => "not enforced".to_owned(),
+            (_, None) => String::new(),
+        }
+    }
+
+    /// Of its size, in hundredths; `None` without one, or if it is not in effect.
+    pub fn used_percent(&self) -> Option<u64> {
+        let (used, size) = (u128::from(self.used_bytes?), u128::from(self.size_bytes?));
+        Some(u64::try_from(used * 100 / size.max(1)).unwrap_or(u64::MAX))
+    }
+
     /// Whether some client may change what is shared there.
     pub fn is_writable(&self) -> bool {
         let may_change = |words: &[String]| {
@@ -98,6 +123,9 @@ pub struct ShareFilter {
     /// In this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ShareState>,
+    /// With so many hundredths of its size at the least, or a size that is not enforced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filled: Option<u64>,
     /// At or below this path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
@@ -115,6 +143,12 @@ impl ShareFilter {
         self.has_path(path)
             && self.group.as_deref().is_none_or(|wanted| group == Some(wanted))
             && self.state.is_none_or(|wanted| state == wanted)
+    }
+
+    /// Whether a share has as much of its size as is asked for, or a size that is not enforced.
+    pub fn has_filled(&self, share: &ShareStatus) -> bool {
+        let has = |filled| share.used_percent().is_some_and(|percent| percent >= filled);
+        self.filled.is_none_or(|filled| has(filled) || share.size_fault.is_some())
     }
 
     /// Whether a path is at or below the prefix.

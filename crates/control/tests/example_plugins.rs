@@ -28,6 +28,7 @@ fn share(path: &str) -> Arc<PluginShare> {
         elsewhere: Some(Path::new("/srv").into()),
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: false,
         rules: Arc::new(rules.into()),

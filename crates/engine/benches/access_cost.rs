@@ -32,6 +32,7 @@ fn export(id: u64, rules: &Arc<RuleSet>, storage: &Arc<ModelFs>) -> Export {
         path: path.into(),
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: false,
         rules: Arc::clone(rules),

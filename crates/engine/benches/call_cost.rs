@@ -77,6 +77,7 @@ fn engine() -> Engine {
         elsewhere: None,
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: false,
         rules: Arc::new(rules.into()),

@@ -392,6 +392,7 @@ mod tests {
             elsewhere: None,
             crosses_mounts: false,
             required_mounts: Arc::default(),
+            size: None,
             without_log: false,
             is_draining: false,
             rules: Arc::default(),

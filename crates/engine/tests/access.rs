@@ -137,6 +137,7 @@ fn export(id: u64, path: &str, pattern: &str, grants: &[Rights]) -> Export {
         elsewhere: None,
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: path.ends_with("draining"),
         rules: Arc::new(RuleSet::new(vec![rule])),

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use steadfast_recovery::{FileSystemIdentity, ObjectKey};
 use steadfast_sys::handle::{self, KernelHandle};
 use steadfast_sys::volume;
-use steadfast_vfs::FsError;
+use steadfast_vfs::{FsError, StorageHandle};
 
 use crate::error::from_errno;
 use crate::handle_form;
@@ -40,7 +40,7 @@ const XFS_INODE64_GENERATION: i32 = 0x81;
 const BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 const EXT4_ROOT_INODE: u32 = 2;
 const BTRFS_FIRST_INODE: u64 = 256;
-const BTRFS_TOP_LEVEL: u64 = 5;
+pub(crate) const BTRFS_TOP_LEVEL: u64 = 5;
 
 /// The handle of the root directory of the file system of an open directory.
 fn root_handle(open: impl AsFd) -> Result<KernelHandle, Errno> {
@@ -71,9 +71,20 @@ fn root_handle(open: impl AsFd) -> Result<KernelHandle, Errno> {
 }
 
 /// The root directory of the file system of an open directory.
-fn root(open: impl AsFd) -> Result<OwnedFd, Errno> {
+pub(crate) fn root(open: impl AsFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     handle::open(&open, &root_handle(&open)?, flags)
+}
+
+/// The number of the subvolume that an object of a btrfs is in (`struct btrfs_fid` of the kernel's
+/// `fs/btrfs/export.h`, after the object's own number).
+pub(crate) fn btrfs_subvolume(handle: &StorageHandle) -> Option<u64> {
+    /// `FILEID_BTRFS_WITHOUT_PARENT` to `FILEID_BTRFS_WITH_PARENT_ROOT`.
+    const KINDS: std::ops::RangeInclusive<i32> = 0x4d..=0x4f;
+    let kernel =
+        handle_form::kernel_handle(handle).filter(|kernel| KINDS.contains(&kernel.kind))?;
+    let number = kernel.as_bytes().get(8..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*number))
 }
 
 /// What clients know the root directory of a file system by, wherever it is shared.
@@ -165,4 +176,24 @@ pub fn marked_file_systems() -> Vec<MarkedFileSystem> {
         Some((point, FileSystemIdentity { uuid, kind }, mark))
     };
     points.into_iter().filter_map(look).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_subvolume_of_an_object_of_a_btrfs_is_in_its_handle() {
+        let bytes = [257_u64.to_ne_bytes(), 1000_u64.to_ne_bytes(), [9; 8]].concat();
+        let of = |kind, bytes: &[u8], mount| {
+            let kernel = KernelHandle::new(kind, bytes).expect("short");
+            btrfs_subvolume(&handle_form::from_kernel(mount, &kernel).expect("short"))
+        };
+        for kind in 0x4d..=0x4f {
+            assert_eq!(of(kind, &bytes[..20], 0), Some(1000));
+            assert_eq!(of(kind, &bytes, 7), Some(1000));
+        }
+        assert_eq!(of(1, &bytes, 0), None);
+        assert_eq!(of(0x4d, &bytes[..15], 0), None);
+    }
 }

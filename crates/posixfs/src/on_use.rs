@@ -20,8 +20,9 @@ use steadfast_vfs::{FileKind, FileSystem, FlushDomain, FsError, StorageSource};
 
 use crate::attributes::{self, Identity};
 use crate::backing::Backing;
+use crate::qgroup::Qgroup;
 use crate::storage::Storage;
-use crate::tree::{Expected, FoundBy, Mode, OpenError, Tree, TreeOptions};
+use crate::tree::{Expected, FoundBy, Mode, OpenError, SizePlace, Tree, TreeOptions};
 
 /// What trees opened on use have in common.
 pub struct TreeOpener {
@@ -38,6 +39,8 @@ pub struct LookedAt {
     pub mode: Mode,
     /// What it is on.
     pub backing: Backing,
+    /// What can enforce a size of it, or why nothing can, if somebody has looked.
+    pub qgroup: Option<Result<Qgroup, String>>,
     identity: Identity,
 }
 
@@ -76,6 +79,7 @@ pub struct TreeOnUse {
     share_id: u64,
     crosses_mounts: bool,
     without_log: bool,
+    size: SizePlace,
     tree: OnceLock<Box<Tree>>,
     /// Whether a client has used it since that was asked last.
     was_used: AtomicBool,
@@ -146,7 +150,7 @@ impl TreeOpener {
         let mode = FoundBy::of(&open, &readable).map_err(failed)?.mode();
         let directory = path_of(&open, directory)?;
         let backing = Backing::of(&readable, &directory, stat.stx_ino).map_err(failed)?;
-        Ok(LookedAt { directory, mode, backing, identity })
+        Ok(LookedAt { directory, mode, backing, qgroup: None, identity })
     }
 
     /// A tree of a directory that was looked at by this path. It is opened now if handles have to be kept in a
@@ -189,6 +193,7 @@ impl TreeOpener {
             share_id,
             crosses_mounts,
             without_log,
+            size: SizePlace::default(),
             tree: OnceLock::new(),
             was_used: AtomicBool::new(false),
             is_after_idleness: false,
@@ -242,6 +247,7 @@ impl TreeOnUse {
             share_id: self.share_id,
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
+            size: self.size.clone(),
             tree: OnceLock::new(),
             was_used: AtomicBool::new(false),
             is_after_idleness: false,
@@ -256,6 +262,11 @@ impl TreeOnUse {
     #[must_use]
     pub fn expecting(self, was_on: Option<Backing>) -> Self {
         Self { was_on, ..self }
+    }
+
+    /// Notes what enforces the share's size from now on, also for who has it open.
+    pub fn set_size(&self, qgroup: Option<Qgroup>) {
+        self.size.set(qgroup);
     }
 
     /// Whether clients have used it, and may go on.
@@ -354,6 +365,7 @@ impl TreeOnUse {
             crosses_mounts: self.crosses_mounts,
             without_log: self.without_log,
             state_directory: Some(self.opener.state_directory.clone()),
+            size: self.size.clone(),
         };
         Tree::open_as(Some(expected), self.directory(), &options, &self.opener.storage)
     }

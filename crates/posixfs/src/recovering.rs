@@ -20,7 +20,8 @@ use crate::handle_form;
 use crate::hex::hex;
 use crate::keeping;
 use crate::kinds::{BTRFS_MAGIC, XFS_MAGIC};
-use crate::mark_file;
+use crate::lifted::LiftedLimits;
+use crate::mark_file::{self, BTRFS_TOP_LEVEL};
 use crate::mount_lines;
 use crate::mounted;
 use crate::restoring;
@@ -51,7 +52,11 @@ pub struct RecoveringFileSystem {
     mounted_again: Option<String>,
     /// Whether the machine was started since a server used it.
     machine_was_started: bool,
+    lifted: LiftedLimits,
 }
+
+/// So often is a limit lifted for one change: somebody may set it again meanwhile.
+const LIFTS_MAX: usize = 3;
 
 /// Longer gaps become holes.
 const ZEROS_WRITTEN_MAX: u64 = 1 << 20;
@@ -84,6 +89,7 @@ impl RecoveringFileSystem {
             still_mounted: mounted::since_noted(state_directory, &uuid, &open),
             mounted_again: mounted::again_since_noted(state_directory, &uuid, &open),
             machine_was_started: mounted::was_started_since_noted(state_directory, &uuid),
+            lifted: LiftedLimits::none(state_directory, uuid),
             open,
             identity: FileSystemIdentity { uuid, kind },
             state_directory: state_directory.to_owned(),
@@ -166,6 +172,26 @@ impl RecoveringFileSystem {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(from_errno(errno)),
         }
+    }
+
+    /// Makes a change that needs room in an object's subvolume. What the log has was granted when it was
+    /// acknowledged: a limit that is in the way does not hold until replay has ended. What a change had done
+    /// before it failed, its repetition finds as a replay does that follows one which was cut short.
+    fn with_room<T>(
+        &mut self,
+        of: &ObjectKey,
+        mut change: impl FnMut(&mut Self) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let subvolume = || mark_file::btrfs_subvolume(&self.aliases.actual(of)?.0);
+        let subvolume = subvolume().filter(|_| self.identity.kind == BTRFS_MAGIC as u32);
+        for _ in 0..LIFTS_MAX {
+            match (change(self), subvolume) {
+                (Err(FsError::QuotaExceeded), Some(subvolume))
+                    if self.lifted.lift(&self.open, subvolume) => {}
+                (done, _) => return done,
+            }
+        }
+        change(self)
     }
 
     /// Opens an ordinary file for writing.
@@ -267,7 +293,13 @@ impl Recoverable for RecoveringFileSystem {
     }
 
     fn write_mark(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
-        mark_file::write(&self.open, offset, bytes)
+        match mark_file::write(&self.open, offset, bytes) {
+            // It is in the top-level subvolume of a btrfs.
+            Err(FsError::QuotaExceeded) if self.lifted.lift(&self.open, BTRFS_TOP_LEVEL) => {
+                mark_file::write(&self.open, offset, bytes)
+            }
+            written => written,
+        }
     }
 
     fn set_lost(&mut self, lost: &[ObjectKey]) {
@@ -356,101 +388,115 @@ impl Recoverable for RecoveringFileSystem {
         attr: &Attr,
         target: &[u8],
     ) -> Result<(), FsError> {
-        let dir = self.object(&place.dir)?;
-        let new = format!("{NEW_PREFIX}{}", hex(object.0.as_bytes()));
-        for flags in [AtFlags::empty(), AtFlags::REMOVEDIR] {
-            // Left by a replay that was cut short; nothing is in it.
-            let _ = rustix::fs::unlinkat(&*dir, &new, flags);
-        }
-        // Made as it is to be, others could use it before it is what it was.
-        let mode = Permissions::empty();
-        let device = rustix::fs::makedev(attr.device.major, attr.device.minor);
-        let node = |kind| rustix::fs::mknodat(&*dir, &new, kind, mode, device);
-        match attr.kind {
-            FileKind::Regular => node(FileType::RegularFile),
-            FileKind::Directory => rustix::fs::mkdirat(&*dir, &new, mode),
-            FileKind::Symlink => rustix::fs::symlinkat(target, &*dir, &new),
-            FileKind::BlockDevice => node(FileType::BlockDevice),
-            FileKind::CharacterDevice => node(FileType::CharacterDevice),
-            FileKind::Socket => node(FileType::Socket),
-            FileKind::Fifo => node(FileType::Fifo),
-        }
-        .map_err(from_errno)?;
-        let made = rustix::fs::openat(&*dir, &new, PATH_FLAGS, Permissions::empty())
+        self.with_room(&place.dir, |me| {
+            let dir = me.object(&place.dir)?;
+            let new = format!("{NEW_PREFIX}{}", hex(object.0.as_bytes()));
+            for flags in [AtFlags::empty(), AtFlags::REMOVEDIR] {
+                // Left by a replay that was cut short; nothing is in it.
+                let _ = rustix::fs::unlinkat(&*dir, &new, flags);
+            }
+            // Made as it is to be, others could use it before it is what it was.
+            let mode = Permissions::empty();
+            let device = rustix::fs::makedev(attr.device.major, attr.device.minor);
+            let node = |kind| rustix::fs::mknodat(&*dir, &new, kind, mode, device);
+            match attr.kind {
+                FileKind::Regular => node(FileType::RegularFile),
+                FileKind::Directory => rustix::fs::mkdirat(&*dir, &new, mode),
+                FileKind::Symlink => rustix::fs::symlinkat(target, &*dir, &new),
+                FileKind::BlockDevice => node(FileType::BlockDevice),
+                FileKind::CharacterDevice => node(FileType::CharacterDevice),
+                FileKind::Socket => node(FileType::Socket),
+                FileKind::Fifo => node(FileType::Fifo),
+            }
             .map_err(from_errno)?;
-        if attr.kind != FileKind::Symlink {
-            restoring::strip(made.as_fd())?;
-        }
-        let kernel = handle::of(&made).map_err(from_errno)?;
-        let actual = handle_form::from_kernel(0, &kernel).ok_or(FsError::NotSupported)?;
-        let actual = ObjectKey(actual);
-        let kept = kept(object, &actual, attr.fileid);
-        xattr::set(&made, KEY_ATTRIBUTE, &kept).map_err(from_errno)?;
-        let flags = rustix::fs::RenameFlags::NOREPLACE;
-        rustix::fs::renameat_with(&*dir, &new, &*dir, place.name, flags).map_err(from_errno)?;
-        self.aliases.insert(*object, Alias { actual, fileid: attr.fileid });
-        self.objects.remove(object);
-        Ok(())
+            let made = rustix::fs::openat(&*dir, &new, PATH_FLAGS, Permissions::empty())
+                .map_err(from_errno)?;
+            if attr.kind != FileKind::Symlink {
+                restoring::strip(made.as_fd())?;
+            }
+            let kernel = handle::of(&made).map_err(from_errno)?;
+            let actual = handle_form::from_kernel(0, &kernel).ok_or(FsError::NotSupported)?;
+            let actual = ObjectKey(actual);
+            let kept = kept(object, &actual, attr.fileid);
+            xattr::set(&made, KEY_ATTRIBUTE, &kept).map_err(from_errno)?;
+            let flags = rustix::fs::RenameFlags::NOREPLACE;
+            rustix::fs::renameat_with(&*dir, &new, &*dir, place.name, flags).map_err(from_errno)?;
+            me.aliases.insert(*object, Alias { actual, fileid: attr.fileid });
+            me.objects.remove(object);
+            Ok(())
+        })
     }
 
     fn link(&mut self, object: &ObjectKey, place: &Place<'_>) -> Result<(), FsError> {
-        let (object, dir) = (self.object(object)?, self.object(&place.dir)?);
-        rustix::fs::linkat(&*object, c"", &*dir, place.name, AtFlags::EMPTY_PATH)
-            .map_err(from_errno)
+        self.with_room(&place.dir, |me| {
+            let (object, dir) = (me.object(object)?, me.object(&place.dir)?);
+            rustix::fs::linkat(&*object, c"", &*dir, place.name, AtFlags::EMPTY_PATH)
+                .map_err(from_errno)
+        })
     }
 
     fn rename(&mut self, from: &Place<'_>, to: &Place<'_>) -> Result<(), FsError> {
-        let (from_dir, to_dir) = (self.object(&from.dir)?, self.object(&to.dir)?);
-        let flags = rustix::fs::RenameFlags::NOREPLACE;
-        rustix::fs::renameat_with(&*from_dir, from.name, &*to_dir, to.name, flags)
-            .map_err(from_errno)
+        self.with_room(&to.dir, |me| {
+            let (from_dir, to_dir) = (me.object(&from.dir)?, me.object(&to.dir)?);
+            let flags = rustix::fs::RenameFlags::NOREPLACE;
+            rustix::fs::renameat_with(&*from_dir, from.name, &*to_dir, to.name, flags)
+                .map_err(from_errno)
+        })
     }
 
     fn remove(&mut self, place: &Place<'_>, is_directory: bool) -> Result<(), FsError> {
-        let dir = self.object(&place.dir)?;
-        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        rustix::fs::unlinkat(&*dir, place.name, flags).map_err(|errno| match errno {
-            Errno::EXIST => FsError::NotEmpty,
-            errno => from_errno(errno),
-        })?;
-        // Descriptors would keep what is gone.
-        self.objects.clear();
-        Ok(())
+        self.with_room(&place.dir, |me| {
+            let dir = me.object(&place.dir)?;
+            let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            rustix::fs::unlinkat(&*dir, place.name, flags).map_err(|errno| match errno {
+                Errno::EXIST => FsError::NotEmpty,
+                errno => from_errno(errno),
+            })?;
+            // Descriptors would keep what is gone.
+            me.objects.clear();
+            Ok(())
+        })
     }
 
     fn write(&mut self, object: &ObjectKey, offset: u64, data: &[u8]) -> Result<(), FsError> {
-        let file = self.writable(object)?;
-        let mut written = 0;
-        while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pwrite(&file, rest, offset + written as u64) {
-                Ok(0) => return Err(FsError::Io),
-                Ok(more) => written += more,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(from_errno(errno)),
+        self.with_room(object, |me| {
+            let file = me.writable(object)?;
+            let mut written = 0;
+            while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
+                match rustix::io::pwrite(&file, rest, offset + written as u64) {
+                    Ok(0) => return Err(FsError::Io),
+                    Ok(more) => written += more,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(from_errno(errno)),
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn truncate(&mut self, object: &ObjectKey, size: u64) -> Result<(), FsError> {
-        rustix::fs::ftruncate(self.writable(object)?, size).map_err(from_errno)
+        self.with_room(object, |me| {
+            rustix::fs::ftruncate(me.writable(object)?, size).map_err(from_errno)
+        })
     }
 
     fn zero(&mut self, object: &ObjectKey, from: u64, to: u64) -> Result<(), FsError> {
-        let file = self.writable(object)?;
-        let end = to.min(attributes::stat(&file)?.stx_size);
-        match rustix::fs::seek(&file, SeekFrom::Data(from)) {
-            Ok(data) if data < end => {}
-            // What is not there needs no room.
-            Ok(_) | Err(Errno::NXIO) => return Ok(()),
-            Err(errno) => return Err(from_errno(errno)),
-        }
-        // Written over, blocks stay: on a full disk there may be none to come back to.
-        if end - from <= ZEROS_WRITTEN_MAX {
-            return self.write(object, from, &vec![0; (end - from) as usize]);
-        }
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&file, hole, from, end - from).map_err(from_errno)
+        self.with_room(object, |me| {
+            let file = me.writable(object)?;
+            let end = to.min(attributes::stat(&file)?.stx_size);
+            match rustix::fs::seek(&file, SeekFrom::Data(from)) {
+                Ok(data) if data < end => {}
+                // What is not there needs no room.
+                Ok(_) | Err(Errno::NXIO) => return Ok(()),
+                Err(errno) => return Err(from_errno(errno)),
+            }
+            // Written over, blocks stay: on a full disk there may be none to come back to.
+            if end - from <= ZEROS_WRITTEN_MAX {
+                return me.write(object, from, &vec![0; (end - from) as usize]);
+            }
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, hole, from, end - from).map_err(from_errno)
+        })
     }
 
     fn set_attributes(
@@ -459,7 +505,7 @@ impl Recoverable for RecoveringFileSystem {
         attr: &Attr,
         acls: &AclsToSet<'_>,
     ) -> Result<(), FsError> {
-        restoring::restore(self.object(object)?.as_fd(), attr, acls)
+        self.with_room(object, |me| restoring::restore(me.object(object)?.as_fd(), attr, acls))
     }
 
     fn has_acls(&mut self, object: &ObjectKey, acls: &AclsToSet<'_>) -> Result<bool, FsError> {
@@ -473,17 +519,23 @@ impl Recoverable for RecoveringFileSystem {
         name: &[u8],
         anew: bool,
     ) -> Result<KeptFile, FsError> {
-        let dir = match dir {
-            Some(dir) => self.object(dir)?,
-            // Who looks for it looks there first.
-            None => Arc::new(self.open.try_clone().map_err(|_| FsError::TryLater)?),
+        let of = match dir {
+            Some(dir) => *dir,
+            None => self.key_of(&self.open.try_clone().map_err(|_| FsError::TryLater)?)?,
         };
-        let file = self.writable(object)?;
-        let copied = keeping::keep(&self.open, &file, &dir, name, anew)?;
-        let dir = self.key_of(&*dir)?;
-        let place = Place { dir, name };
-        let (object, _) = self.bound(&place)?.ok_or(FsError::NotFound)?;
-        Ok(KeptFile { object, dir, is_whole: copied })
+        self.with_room(&of, |me| {
+            let dir = match dir {
+                Some(dir) => me.object(dir)?,
+                // Who looks for it looks there first.
+                None => Arc::new(me.open.try_clone().map_err(|_| FsError::TryLater)?),
+            };
+            let file = me.writable(object)?;
+            let copied = keeping::keep(&me.open, &file, &dir, name, anew)?;
+            let dir = me.key_of(&*dir)?;
+            let place = Place { dir, name };
+            let (object, _) = me.bound(&place)?.ok_or(FsError::NotFound)?;
+            Ok(KeptFile { object, dir, is_whole: copied })
+        })
     }
 
     fn keep_part(
@@ -493,8 +545,10 @@ impl Recoverable for RecoveringFileSystem {
         offset: u64,
         bytes: u64,
     ) -> Result<(), FsError> {
-        let (file, copy) = (self.writable(object)?, self.writable(copy)?);
-        keeping::keep_part(&file, &copy, offset, bytes)
+        self.with_room(copy, |me| {
+            let (file, copy) = (me.writable(object)?, me.writable(copy)?);
+            keeping::keep_part(&file, &copy, offset, bytes)
+        })
     }
 
     fn has_same_data(&mut self, object: &ObjectKey, kept: &KeptFile) -> Result<bool, FsError> {

@@ -35,7 +35,7 @@ use steadfast_vfs::{
 
 use self::opening::join_log;
 pub(crate) use self::opening::{Expected, FoundBy};
-pub use self::opening::{Mode, OpenError, TreeOptions};
+pub use self::opening::{Mode, OpenError, SizePlace, TreeOptions};
 
 use crate::attributes::{self, Identity};
 use crate::budget::Descriptor;
@@ -45,6 +45,7 @@ use crate::marks;
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts, NodePin};
 use crate::pins;
+use crate::qgroup::Qgroup;
 use crate::storage::Storage;
 use crate::stored::Store;
 use crate::volume::{Mount, Volume, stable_hash};
@@ -504,6 +505,11 @@ impl Tree {
         look: &mut dyn FnMut(&[PathBuf]),
     ) -> Result<(), FsError> {
         self.mounts.look_at_points(number, self.options.crosses_mounts, waiting, look)
+    }
+
+    /// What enforces the share's size, for an object of its root's subvolume.
+    pub(crate) fn size_of(&self, object: &Node) -> Option<Qgroup> {
+        self.options.size.now().filter(|_| object.volume.device == self.device)
     }
 
     /// The mount that an object just opened in `dir` is on.

@@ -50,9 +50,8 @@ fn with_capabilities(kept: CapabilitySet, test: impl FnOnce(&Path, u32) + Send) 
 fn open(directory: &Path) -> Tree {
     let options = TreeOptions {
         share_id: 9,
-        crosses_mounts: false,
-        without_log: false,
         state_directory: Some(directory.with_file_name("state")),
+        ..TreeOptions::default()
     };
     let tree = Tree::open(directory, &options, &support::storage()).unwrap();
     assert_eq!(tree.mode(), Mode::StoredHandles);
@@ -232,9 +231,8 @@ fn files_that_their_owner_may_not_open_stay_writable() {
         let storage = support::storage();
         let options = TreeOptions {
             share_id: 9,
-            crosses_mounts: false,
-            without_log: false,
             state_directory: Some(directory.with_file_name("state")),
+            ..TreeOptions::default()
         };
         let tree = Tree::open(directory, &options, &storage).unwrap();
         let user = User::new(&tree, uid, uid);

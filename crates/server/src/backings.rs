@@ -5,17 +5,16 @@
 //! anew when most of its lines are old. Lost, every share is taken for new.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use steadfast_posixfs::{Backing, BackingMount, LookedAt};
 use steadfast_shares::{Share, ShareId};
 use steadfast_sys::{durable_file, identity};
+
+use crate::sizes::{escaped, unescaped};
 
 /// In the state directory.
 const FILE_NAME: &str = "shares.on";
@@ -250,13 +249,7 @@ fn mount_line(mount: &BackingMount) -> String {
         .uuid
         .map_or_else(|| "-".to_owned(), |uuid| format!("{:032x}", u128::from_be_bytes(uuid)));
     let mut line = format!("mount {uuid} {:x} {:x} ", mount.kind, mount.fsid);
-    for byte in mount.point.as_os_str().as_bytes() {
-        match byte {
-            b'!'..=b'~' if *byte != b'%' => line.push(char::from(*byte)),
-            // Writing to a string cannot fail.
-            _ => drop(write!(line, "%{byte:02x}")),
-        }
-    }
+    line += &escaped(&mount.point);
     line.push_str(" .\n");
     line
 }
@@ -267,17 +260,11 @@ fn mount_of<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<BackingMoun
         word => Some(u128::from_str_radix(word, 16).ok()?.to_be_bytes()),
     };
     let (kind, fsid) = (hex(words)?, hex(words)?);
-    let mut parts = words.next()?.split('%');
-    let mut point = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        point.push(u8::from_str_radix(digits, 16).ok()?);
-        point.extend_from_slice(rest.as_bytes());
-    }
+    let point = unescaped(words.next()?)?;
     if words.next() != Some(".") {
         return None;
     }
-    Some(BackingMount { uuid, kind, fsid, point: OsString::from_vec(point).into() })
+    Some(BackingMount { uuid, kind, fsid, point })
 }
 
 #[cfg(test)]
@@ -291,6 +278,7 @@ mod tests {
             elsewhere: None,
             crosses_mounts: false,
             required_mounts: Arc::default(),
+            size: None,
             without_log: false,
             is_draining: false,
             rules: Arc::new(steadfast_shares::RuleSet::new(Vec::new())),

@@ -153,6 +153,7 @@ impl Configuration {
             elsewhere: None,
             crosses_mounts: options.crosses_mounts,
             required_mounts: Arc::default(),
+            size: options.size,
             without_log: false,
             is_draining: false,
             rules: Arc::new(RuleSet::new(clients.iter().map(rule).collect())),

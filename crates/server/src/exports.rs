@@ -16,6 +16,7 @@ use crate::configuration::WantedShare;
 use crate::discarded::Discarded;
 use crate::looker::Looker;
 use crate::own_files::OwnFiles;
+use crate::sizes::Sizes;
 
 /// The shares that are served.
 pub(crate) struct Exports {
@@ -33,6 +34,8 @@ pub(crate) struct Exports {
     discarded: Discarded,
     /// What the shares were on, also before the server was started.
     pub(crate) backings: Backings,
+    /// What has the kernel enforce sizes.
+    pub(crate) sizes: Sizes,
     /// Whether a share was found on something else than before.
     has_elsewhere: bool,
 }
@@ -120,6 +123,7 @@ impl Exports {
             closed: HashMap::new(),
             discarded,
             backings,
+            sizes: Sizes::open(state_directory),
             has_elsewhere: false,
         }
     }
@@ -291,12 +295,35 @@ impl Exports {
 
     /// Why a share's directory cannot be served, if so.
     pub(crate) fn problem_of(&self, share: &Share) -> Option<String> {
-        let seen = self.looker().look(share.directory());
+        let seen = self.looker().look(share);
         let checked = seen.and_then(|seen| {
             require_mounts(share)?;
-            self.own_files.require_outside(share, &seen)
+            self.own_files.require_outside(share, &seen)?;
+            Ok(())
         });
         checked.err()
+    }
+
+    /// Why the sizes of shares cannot be enforced where their directories are now, as far as these are there,
+    /// if they are all wanted, and `removed` ones are not.
+    pub(crate) fn size_problems(
+        &self,
+        shares: impl Iterator<Item = Arc<Share>>,
+        removed: impl Iterator<Item = ShareId>,
+    ) -> Vec<(Arc<Share>, String)> {
+        let sized = shares.filter(|share| share.size.is_some());
+        let sized: Vec<_> = sized.map(|share| WantedShare { share, place: None }).collect();
+        let seen = self.looker().look_at_all(&sized);
+        // What is not there is told otherwise.
+        let there = sized.iter().zip(&seen);
+        let there = there.filter_map(|(wanted, seen)| Some((&wanted.share, seen.as_ref().ok()?)));
+        let (shares, seen): (Vec<_>, Vec<_>) = there.unzip();
+        let pairs = shares.iter().zip(seen).map(|(share, seen)| (&***share, seen));
+        let problems = self.sizes.problems(&pairs.collect::<Vec<_>>(), removed);
+        let told = problems
+            .into_iter()
+            .filter_map(|(index, why)| Some((Arc::clone(shares.get(index)?), why)));
+        told.collect()
     }
 
     /// The rules of each share that is served.
@@ -354,7 +381,9 @@ impl Exports {
     ) -> (ExportTable, Built) {
         let ids: HashSet<_> = wanted.iter().map(|wanted| wanted.share.id).collect();
         let removed: Vec<_> = self.served.keys().filter(|id| !ids.contains(id)).copied().collect();
-        self.change(now, &removed, wanted)
+        let built = self.change(now, &removed, wanted);
+        self.sizes.lift_unwanted(wanted);
+        built
     }
 
     /// Serves shares whose directories nobody has looked at yet, so that clients need not wait
@@ -365,8 +394,11 @@ impl Exports {
             return (ExportTable::default(), wanted);
         }
         let mut added = Vec::with_capacity(wanted.len());
+        let sized = self.sizes.begin(wanted.iter().map(|wanted| &*wanted.share));
         let needs_look = |wanted: &WantedShare| {
-            !wanted.share.required_mounts.is_empty() || self.own_files.may_be_in(&wanted.share)
+            !wanted.share.required_mounts.is_empty()
+                || self.own_files.may_be_in(&wanted.share)
+                || (wanted.share.size.is_some() && !sized.contains_key(&wanted.share.id))
         };
         let (not_begun, wanted): (Vec<_>, Vec<_>) = wanted.into_iter().partition(needs_look);
         for WantedShare { share, .. } in wanted {
@@ -377,6 +409,7 @@ impl Exports {
                 share.without_log,
             );
             let tree = Arc::new(tree.expecting(self.backings.was_on(&share).cloned()));
+            tree.set_size(sized.get(&share.id).copied());
             let served = Served { written: None, tree, share, is_looked_at: false, idle: 0 };
             added.push(served.export());
             self.served.insert(served.share.id, served);
@@ -423,11 +456,19 @@ impl Exports {
             discarded.extend(self.take(*id, &mut built));
         }
         let mut noted = Vec::new();
+        let seen = wanted
+            .iter()
+            .zip(seen)
+            .map(|(wanted, seen)| seen.and_then(|seen| self.require_backing(&wanted.share, seen)));
+        let mut seen: Vec<_> = seen.collect();
+        self.sizes.apply(&removed, wanted, &mut seen);
         for (wanted, seen) in wanted.iter().zip(seen) {
             let id = wanted.share.id;
-            let seen = seen.and_then(|seen| self.require_backing(&wanted.share, seen));
             noted.extend(seen.as_ref().ok().map(|seen| (&*wanted.share, seen.backing.clone())));
             let Prepared { served, fault } = self.prepare(wanted, seen);
+            if let (Some(served), None) = (&served, &fault) {
+                served.tree.set_size(self.sizes.qgroup(id));
+            }
             let path = || Arc::clone(&wanted.share.path);
             built.faults.extend(fault.map(|what| Fault { id, path: path(), what }));
             let before = self.served.get(&id);

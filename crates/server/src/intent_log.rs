@@ -18,6 +18,7 @@ use steadfast_durability::{
 };
 use steadfast_posixfs::{
     RecoveringFileSystem, assume_server_powers, can_log_changes, marked_file_systems,
+    restore_limits,
 };
 use steadfast_recovery::{ChangeLog, Recoverable};
 use steadfast_shares::Share;
@@ -153,6 +154,8 @@ pub(crate) fn open(
 ) -> Result<OpenedLog, StartError> {
     let verifier = u64::from_be_bytes(random()?);
     let started = start(settings, &state.path, state.handle_key, verifier, may_log, is_useful)?;
+    // By a replay of before that was cut short, and to which this start has added nothing.
+    restore_limits(&state.path);
     Ok(match started {
         Some(started) => OpenedLog {
             keeper: Some(started.keeper),

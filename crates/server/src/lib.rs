@@ -38,6 +38,7 @@ mod plugins;
 mod registration;
 mod server;
 mod shares;
+mod sizes;
 mod starting;
 mod state_directory;
 mod written_name;
@@ -48,5 +49,6 @@ pub use configuration::{
 pub use error::StartError;
 pub use server::{Server, Unfinished};
 pub use shares::planned_alone;
+pub use sizes::size_problem;
 pub use state_directory::StateDirectory;
 pub use steadfast_posixfs::{ProcessPowers, prepare_process};

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use steadfast_posixfs::{LookedAt, OpenError, TreeOpener};
+use steadfast_posixfs::{LookedAt, OpenError, Qgroup, TreeOpener};
+use steadfast_shares::Share;
 
 use crate::configuration::{WantedShare, missing_directory};
 
@@ -27,7 +28,7 @@ impl Looker {
         };
         let share = wanted.len().div_ceil(threads).max(SHARES_A_THREAD);
         let look = |part: &[WantedShare]| -> Vec<_> {
-            part.iter().map(|wanted| self.look(wanted.share.directory())).collect()
+            part.iter().map(|wanted| self.look(&wanted.share)).collect()
         };
         std::thread::scope(|scope| {
             let mut parts = wanted.chunks(share);
@@ -48,7 +49,15 @@ impl Looker {
         })
     }
 
-    pub(crate) fn look(&self, directory: &Path) -> Result<LookedAt, String> {
+    /// Looks at a share's directory, and at what is to enforce its size if it has one.
+    pub(crate) fn look(&self, share: &Share) -> Result<LookedAt, String> {
+        let mut seen = self.look_at(share.directory())?;
+        let qgroup = || Qgroup::of(&seen.directory).map_err(|why| why.to_string());
+        seen.qgroup = share.size.map(|_| qgroup());
+        Ok(seen)
+    }
+
+    fn look_at(&self, directory: &Path) -> Result<LookedAt, String> {
         self.0.look(directory).map_err(|error| match error {
             OpenError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 missing_directory(directory)

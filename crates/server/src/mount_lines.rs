@@ -159,6 +159,7 @@ mod tests {
             elsewhere: None,
             crosses_mounts: false,
             required_mounts: std::sync::Arc::default(),
+            size: None,
             without_log: false,
             is_draining: false,
             rules: std::sync::Arc::default(),

@@ -14,6 +14,7 @@ use crate::coverage::Coverage;
 use crate::options::{ClientLists, ShareOptions};
 use crate::quoted::shown;
 use crate::rules::{ClientRule, RuleSet};
+use crate::size::Size;
 use crate::words::{KeptWords, RuleSpec, Words};
 
 /// A place within a share, a group or a pattern as it is written. Shown as `rule[0].clients[1]`.
@@ -154,6 +155,8 @@ pub struct Compiled {
     pub crosses_mounts: bool,
     /// Where something has to be mounted; the empty path is the share's directory.
     pub required_mounts: Arc<[Arc<str>]>,
+    /// How much it may have of its file system.
+    pub size: Option<Size>,
 }
 
 /// Sets of rules that shares have together.
@@ -205,6 +208,7 @@ impl RuleBook {
             rules: self.shared(rules),
             crosses_mounts: options.crosses_mounts,
             required_mounts: options.required_mounts.into(),
+            size: options.size,
         });
         if self.recipes.len() >= Self::SPARE_MAX {
             self.forget_unused();
@@ -310,6 +314,10 @@ fn read_rule(
     if options.required_mounts != share_options.required_mounts {
         let what = "mp holds for a share as a whole: write it there";
         mistakes.push(FieldMistake::new(at("m"), what));
+    }
+    if options.size != share_options.size {
+        let what = "size holds for a share as a whole: write it there";
+        mistakes.push(FieldMistake::new(at("size"), what));
     }
     if options.lists != ClientLists::default() {
         let what = "lists of clients belong to a share's options: this rule has `clients`";

@@ -17,6 +17,7 @@ mod quoted;
 mod rights;
 mod rules;
 mod share;
+mod size;
 mod suggestion;
 mod words;
 
@@ -35,5 +36,6 @@ pub use quoted::shown;
 pub use rights::{Flavor, Flavors, Rights, Squash};
 pub use rules::{ClientRule, Decision, Question, Refusal, RuleSet};
 pub use share::Share;
+pub use size::{Size, SizeError, shown_bytes};
 pub use suggestion::nearest;
 pub use words::{KeptWords, RuleSpec, Words};

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use crate::clients::{ClientPattern, PatternError};
 use crate::quoted::shown;
 use crate::rights::{Flavor, Flavors, Rights, Squash};
+use crate::size::Size;
 use crate::suggestion::nearest;
 
 /// Words that are understood; those that end in `=` take a value.
-const WORDS: [&str; 26] = [
+const WORDS: [&str; 27] = [
     "rw",
     "ro",
     "none",
@@ -34,6 +35,7 @@ const WORDS: [&str; 26] = [
     "mp=",
     "mountpoint",
     "mountpoint=",
+    "size=",
     "sec=",
     "rw=",
     "ro=",
@@ -182,6 +184,8 @@ pub struct ShareOptions {
     /// `mp`, `mountpoint=PATH`: where file systems have to be mounted for the share to be served;
     /// the empty path is the share's directory.
     pub required_mounts: Vec<Arc<str>>,
+    /// `size=`: how much the share may have of its file system, in bytes.
+    pub size: Option<Size>,
     /// Clients named by options.
     pub lists: ClientLists,
 }
@@ -280,6 +284,11 @@ impl ShareOptions {
                 let is_own = mount.is_empty();
                 words.push(if is_own { "mp".to_owned() } else { format!("mountpoint={mount}") });
             }
+        }
+        if self.size != base.size {
+            words.push(
+                self.size.map_or_else(|| "size=none".to_owned(), |size| format!("size={size}")),
+            );
         }
         let has_alternatives = !self.alternatives.is_empty();
         // Without `sec=` there is no way back to no alternatives but to say what they mean.
@@ -385,6 +394,14 @@ impl<'a> List<'a> {
                 });
             }
             ("mp" | "mountpoint", value) => self.require_mount(word, value.unwrap_or_default())?,
+            ("size", Some("none")) => self.options.size = None,
+            ("size", value) => {
+                let size = value.unwrap_or_default().parse::<Size>();
+                self.options.size = Some(size.map_err(|error| OptionError {
+                    what: format!("{}: {}", shown(word), error.what),
+                    suggestion: error.suggestion.map(|size| format!("size={size}")),
+                })?);
+            }
             ("rw" | "ro" | "none" | "root", Some(value)) => self.list(name, word, value)?,
             _ => return Err(unknown(word, name)),
         }
@@ -530,6 +547,7 @@ pub fn subject(word: &str) -> Option<&'static str> {
         "crossmnt" | "nocrossmnt" => "mounts",
         "secure" | "insecure" => "port",
         "manage_gids" | "no_manage_gids" => "groups",
+        _ if word.starts_with("size=") => "size",
         _ if word.starts_with("anonuid=") => "anonuid",
         _ if word.starts_with("anongid=") => "anongid",
         _ => return None,
@@ -547,7 +565,7 @@ impl<'a> Contradictions<'a> {
     fn check(&mut self, word: &'a str) -> Result<(), OptionError> {
         if word.starts_with("sec=") {
             // What was said for all may be said otherwise for some.
-            self.seen.retain(|(subject, _)| *subject == "mounts");
+            self.seen.retain(|(subject, _)| matches!(*subject, "mounts" | "size"));
         }
         let Some(subject) = subject(word) else { return Ok(()) };
         match self.seen.iter().find(|(seen, _)| *seen == subject) {

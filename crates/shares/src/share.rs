@@ -9,6 +9,7 @@ use crate::id::ShareId;
 use crate::names::NoNames;
 use crate::rights::{Flavor, Rights};
 use crate::rules::{Decision, Question, RuleSet};
+use crate::size::Size;
 
 /// An exported directory with its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Share {
     /// Where file systems have to be mounted for it to be served (`mp`); the empty path is its
     /// directory.
     pub required_mounts: Arc<[Arc<str>]>,
+    /// How much it may have of its file system, if the kernel is to enforce that.
+    pub size: Option<Size>,
     /// Whether changes are flushed though there is an intent log.
     pub without_log: bool,
     /// Whether it takes no new clients: it is not told to anybody, and not mounted.

@@ -1,7 +1,7 @@
 //! Safe wrappers over Linux system calls, for what `rustix` and the standard library lack.
 //!
 //! The only crate of the workspace with `unsafe`: every block says why it is sound (`SAFETY:`).
-//! Storage uses [`mod@file`], [`directory`], [`extents`], [`handle`], [`identity`], [`range_lock`], [`volume`] and [`xattr`]; the
+//! Storage uses [`mod@file`], [`btrfs`], [`directory`], [`extents`], [`handle`], [`identity`], [`range_lock`], [`volume`] and [`xattr`]; the
 //! runtime uses [`net`], [`epoll`], [`extents`], [`memory`] and [`scheduling`]; the programs use [`process`];
 //! name services [`nss`]; `steadfast watch` [`packet_ring`]; the control socket [`peer`]; whoever keeps state [`durable_file`], and what
 //! others read meanwhile [`lease`]; diagnosis [`clock`] and [`netlink`]; tests [`alarm`] and [`mapping`].
@@ -11,6 +11,7 @@
 
 pub mod alarm;
 pub mod block_device;
+pub mod btrfs;
 pub mod clock;
 pub mod cpu_time;
 pub mod directory;

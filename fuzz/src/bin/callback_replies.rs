@@ -96,6 +96,7 @@ fn engine() -> Engine {
         without_log: false,
         is_draining: false,
         required_mounts: Arc::new([]),
+        size: None,
         rules: Arc::new(RuleSet::new(vec![rule])),
     };
     let export = Export { share: Arc::new(share), storage: Arc::new(ModelFs::new(1, 0o777)) };

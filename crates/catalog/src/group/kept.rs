@@ -116,6 +116,7 @@ impl KeptShare {
                 .map(|directory| Path::new(directory).into()),
             crosses_mounts: compiled.crosses_mounts,
             required_mounts: Arc::clone(&compiled.required_mounts),
+            size: compiled.size,
             without_log: rest.is_some_and(|rest| rest.log == Some(false)),
             is_draining: rest.is_some_and(|rest| rest.draining == Some(true)),
             rules: Arc::clone(&compiled.rules),

@@ -230,6 +230,36 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// Whether an option word that begins so is given to a share, a group or a pattern.
+    pub fn names_option(&self, beginning: &str) -> bool {
+        let has = |words: &[String]| words.iter().any(|word| word.starts_with(beginning));
+        self.operations.iter().any(|operation| match operation {
+            Operation::AddShare { share, .. } => has(&share.options),
+            Operation::CreateGroup { group } => {
+                has(&group.options) || group.patterns.iter().any(|pattern| has(&pattern.options))
+            }
+            Operation::SetShare { changes, .. } | Operation::SetGroup { changes, .. } => {
+                has(&changes.add_options)
+                    || changes.set.values().any(|value| has_word(value, beginning))
+            }
+            Operation::DeleteGroup { .. }
+            | Operation::RemoveShare { .. }
+            | Operation::MoveShare { .. } => false,
+        })
+    }
+}
+
+/// Whether there is a text in a value that begins so.
+fn has_word(value: &serde_json::Value, beginning: &str) -> bool {
+    match value {
+        serde_json::Value::String(word) => word.starts_with(beginning),
+        serde_json::Value::Array(all) => all.iter().any(|one| has_word(one, beginning)),
+        serde_json::Value::Object(all) => all.values().any(|one| has_word(one, beginning)),
+        _ => false,
+    }
+}
+
 impl Operation {
     /// What it is about, and the clients that it names.
     fn client_words(&self) -> (String, Vec<&str>) {

@@ -217,6 +217,9 @@ pub(crate) struct ShareList {
     /// In this state.
     #[arg(long)]
     pub(crate) state: Option<StateWord>,
+    /// With so many percent of its size, or a size that is not enforced.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) filled: Option<u64>,
     /// For programs: one line of JSON a share.
     #[arg(long)]
     pub(crate) json: bool,

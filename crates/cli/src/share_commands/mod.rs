@@ -112,6 +112,7 @@ fn list(client: &Client, what: &ShareList) -> Result<()> {
     let filter = ShareFilter {
         group: what.group.clone(),
         state: what.state.map(Into::into),
+        filled: what.filled,
         prefix: what.prefix.as_deref().map(changes::path).transpose()?,
         ..ShareFilter::default()
     };

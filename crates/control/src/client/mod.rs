@@ -77,7 +77,10 @@ impl Client {
         let mut filter = ShareFilter { limit: Some(PAGE_MAX), ..filter.clone() };
         let mut all = SharePage::default();
         loop {
-            let page: SharePage = self.get(&with_query("/v1/shares", &filter_query(&filter)))?;
+            let filled = filter.filled.map(|filled| filled.to_string());
+            let mut query = filter_query(&filter);
+            query.extend(filled.as_deref().map(|filled| ("filled", filled)));
+            let page: SharePage = self.get(&with_query("/v1/shares", &query))?;
             all.sequence = page.sequence;
             all.total = page.total;
             all.shares.extend(page.shares);

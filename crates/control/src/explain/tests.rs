@@ -36,6 +36,7 @@ fn share(rules: Vec<ClientRule>) -> Share {
         elsewhere: Some(std::path::Path::new("/srv/home").into()),
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: false,
         rules: Arc::new(RuleSet::new(rules)),

@@ -57,6 +57,8 @@ pub struct ShareCounts {
     pub faulty: u64,
     /// Served to those who use it already.
     pub draining: u64,
+    /// Served, with a size that is not enforced, or may not be.
+    pub size_faults: u64,
 }
 
 /// Clients of one protocol in one state, and what they hold.

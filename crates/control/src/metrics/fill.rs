@@ -196,6 +196,7 @@ fn state(scrape: &mut Scrape, figures: &Figures) {
         ] {
             scrape.whole(&metric::SHARES, &[state], count);
         }
+        scrape.whole(&metric::SIZE_FAULTS, &[], shares.size_faults);
         scrape.fraction(&metric::SHARES_AGE, &[], figures.shares_age.as_secs_f64());
     }
     scrape.fraction(&metric::SHARES_CHANGE, &[], figures.shares_change.as_secs_f64());

@@ -141,6 +141,8 @@ metrics! {
         "Replies that left the cache early because the machine was very short of memory.";
 
     SHARES Gauge "steadfast_shares" ["state"]: "Shares by state: enabled, disabled, faulty, draining.";
+    SIZE_FAULTS Gauge "steadfast_share_size_faults":
+        "Shares that are served with a size that is not enforced, or may not be: steadfast status tells why.";
     SHARES_AGE Gauge "steadfast_shares_age_seconds" in "seconds":
         "How long ago shares were counted: at this scrape, or at the last one that no change of shares kept from it.";
     SHARES_CHANGE Gauge "steadfast_shares_change_seconds" in "seconds":

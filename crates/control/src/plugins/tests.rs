@@ -33,6 +33,9 @@ fn status(path: &str, protocols: &[&str]) -> ShareStatus {
         options: Vec::new(),
         clients: vec!["*".to_owned()],
         rules: Vec::new(),
+        size_bytes: None,
+        used_bytes: None,
+        size_fault: None,
         plugin_faults: Vec::new(),
     }
 }
@@ -61,6 +64,7 @@ impl Around {
                 .then(|| Path::new(&status.directory).into()),
             crosses_mounts: compiled.crosses_mounts,
             required_mounts: Arc::default(),
+            size: None,
             without_log: false,
             is_draining: false,
             rules: compiled.rules,

@@ -180,6 +180,7 @@ mod tests {
             elsewhere: None,
             crosses_mounts: compiled.crosses_mounts,
             required_mounts: compiled.required_mounts,
+            size: compiled.size,
             without_log: false,
             is_draining: false,
             rules: compiled.rules,

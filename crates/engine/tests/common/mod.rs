@@ -16,6 +16,7 @@ pub(crate) fn engine() -> Engine {
         elsewhere: None,
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: false,
         rules: Arc::new(vec![rule].into()),

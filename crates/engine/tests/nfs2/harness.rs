@@ -81,6 +81,7 @@ fn share(id: u64, path: &str, rights: Rights) -> Arc<Share> {
         elsewhere: None,
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: false,
         rules: Arc::new(

@@ -88,6 +88,7 @@ pub(crate) fn share(id: u64, path: &str, rules: Vec<ClientRule>) -> Share {
         elsewhere: None,
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: false,
         rules: Arc::new(rules.into()),

@@ -124,6 +124,7 @@ fn export(id: u64, path: &str, is_read_only: bool, storage: &Arc<Disk>) -> Expor
         elsewhere: None,
         crosses_mounts: false,
         required_mounts: Arc::default(),
+        size: None,
         without_log: false,
         is_draining: false,
         rules: Arc::new(vec![rule].into()),

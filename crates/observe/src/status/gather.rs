@@ -21,6 +21,9 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Most faulty shares that are told by name.
 const FAULTY_MAX: usize = 20;
 
+/// Hundredths of its size that a share has to have for being told.
+pub(super) const FILLING_PERCENT: u64 = 90;
+
 /// Shares whose directories say which disks are looked at.
 const SHARES_OF_DISKS: usize = 2000;
 
@@ -56,6 +59,8 @@ pub struct Gathered {
     pub clients: Answer<ClientsReport>,
     /// The first of its faulty shares.
     pub faulty: Answer<SharePage>,
+    /// The first of the shares that have most of their size, or a size that is not enforced.
+    pub filling: Answer<SharePage>,
     /// The text that monitoring gets.
     pub metrics: Answer<String>,
     /// The disks of shares and of what is logged, if it runs on this host.
@@ -95,6 +100,8 @@ pub fn gather(asked: Asked) -> Gathered {
     let log = ask::<LogReport>(&client, "/v1/log");
     let clients = ask::<ClientsReport>(&client, "/v1/clients");
     let faulty = ask::<SharePage>(&client, &format!("/v1/shares?state=faulty&limit={FAULTY_MAX}"));
+    let filling = format!("/v1/shares?filled={FILLING_PERCENT}&limit={FAULTY_MAX}");
+    let filling = ask::<SharePage>(&client, &filling);
     let shares = ask::<SharePage>(&client, &format!("/v1/shares?limit={SHARES_OF_DISKS}"));
     let metrics = {
         let client = client.clone();
@@ -128,6 +135,7 @@ pub fn gather(asked: Asked) -> Gathered {
         log,
         clients: within(&clients, deadline),
         faulty: within(&faulty, deadline),
+        filling: within(&filling, deadline),
         metrics: within(&metrics, deadline),
         disks,
         log_read_only_at,

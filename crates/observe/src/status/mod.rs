@@ -7,6 +7,7 @@
 mod disks;
 mod gather;
 mod report;
+mod sizes;
 
 pub use disks::{DISK_USAGE, Disk, usage};
 pub use gather::{Answer, Asked, Gathered, PATIENCE, gather};

@@ -7,6 +7,7 @@ use steadfast_control::intent_log::LogReport;
 
 use super::disks::Disk;
 use super::gather::{Answer, Gathered, PATIENCE};
+use super::sizes;
 
 /// Of the document's form. A field may be added without another version.
 const VERSION: u32 = 1;
@@ -347,6 +348,13 @@ fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
             format!("steadfast share show {}", word(&share.path)),
         );
     }
+    let filling = "shares that have most of their size";
+    warnings.missing(&gathered.filling, filling, &sizes::list_command());
+    let filling = gathered.filling.told().map_or(&[][..], |page| &page.shares);
+    let size_faults = count(metrics, "steadfast_share_size_faults").unwrap_or(0);
+    for (what, next) in sizes::warnings(filling, size_faults) {
+        warnings.add(Verdict::Warning, what, next);
+    }
     let more = shares.faulty.saturating_sub(shares.faults.len() as u64);
     if more > 0 {
         let what = format!("{more} other shares are faulty");
@@ -540,6 +548,7 @@ mod tests {
     const METRICS: &str = "# TYPE steadfast_shares gauge\nsteadfast_shares{state=\"enabled\"} 3\n\
         steadfast_shares{state=\"disabled\"} 1\nsteadfast_shares{state=\"faulty\"} 0\n\
         steadfast_shares{state=\"draining\"} 0\nsteadfast_shares_change_seconds 0.5\n\
+        steadfast_share_size_faults 0\n\
         steadfast_journaling_clients 2\nsteadfast_journaling_clients_awaited 0\n\
         steadfast_process_open_fds 10\nsteadfast_process_max_fds 100\n";
 
@@ -557,6 +566,7 @@ mod tests {
             }),
             clients: Answer::Told(ClientsReport::default()),
             faulty: Answer::Told(SharePage { total: 4, ..SharePage::default() }),
+            filling: Answer::Told(SharePage::default()),
             metrics: Answer::Told(METRICS.to_owned()),
             disks: vec![Disk {
                 path: "/srv".to_owned(),
@@ -623,6 +633,11 @@ mod tests {
         let mut changes_fail = disk(0, None);
         (changes_fail.disks[0].is_read_only, changes_fail.disks[0].changes_fail) = (true, true);
         let cases = vec![
+            (
+                metrics("size_faults 0", "size_faults 3"),
+                Verdict::Warning,
+                "3 other shares have sizes",
+            ),
             (Gathered { statistics: nobody(), ..healthy() }, Verdict::Critical, "no server runs"),
             (
                 Gathered { statistics: nobody(), is_guessed: true, ..healthy() },

@@ -28,19 +28,28 @@ pub fn shares(shares: &[ShareStatus], total: usize, screen: Screen) -> String {
             _ => format!("none of {total} shares\n"),
         };
     }
-    let mut table = Table::new(&["PATH", "STATE", "GROUP", "CLIENTS", "OPTIONS", "PROTOCOLS"]);
+    let mut names = vec!["PATH", "STATE", "GROUP", "CLIENTS", "OPTIONS", "PROTOCOLS"];
+    let have_sizes = shares.iter().any(|share| !share.size_shown().is_empty());
+    if have_sizes {
+        names.push("SIZE");
+    }
+    let mut table = Table::new(&names);
     for share in shares {
         let mut clients: Vec<String> =
             share.rules.iter().flat_map(|rule| rule.clients.clone()).collect();
         clients.extend(share.clients.iter().cloned());
-        table.row([
+        let mut cells = vec![
             (&share.path).into(),
             Cell::colored(share.state.word(), color(share.state)),
             share.group.as_deref().unwrap_or("-").into(),
             list(&clients, LIST_CHARS).into(),
             list(&share.options, LIST_CHARS).into(),
             list(&share.protocols, LIST_CHARS).into(),
-        ]);
+        ];
+        if have_sizes {
+            cells.push(share.size_shown().into());
+        }
+        table.row(cells);
     }
     let mut text = table.text(screen);
     for share in shares {
@@ -80,6 +89,7 @@ pub fn share(share: &ShareStatus, screen: Screen) -> String {
     }
     line("clients", &share.clients.join(", "));
     line("options", &share.options.join(","));
+    line("size", &share.size_shown());
     for fault in &share.plugin_faults {
         line("plug-in", &format!("{}: {}", fault.plugin, fault.why));
     }

@@ -106,7 +106,7 @@ impl Table {
     }
 
     /// Adds a line, of as many fields as the head has.
-    pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
+    pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         self.rows.push(cells.into());
     }
 

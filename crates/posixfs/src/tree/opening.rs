@@ -21,6 +21,7 @@ use crate::error::from_errno;
 use crate::handle_form;
 use crate::mounts::Mounts;
 use crate::node::{Node, NodeParts};
+use crate::qgroup::Qgroup;
 use crate::storage::Storage;
 use crate::stored::{self, Store};
 use crate::volume::{Mount, Volume, stable_hash};
@@ -37,6 +38,24 @@ pub struct TreeOptions {
     pub without_log: bool,
     /// Where handles are kept when the kernel gives none ([`Mode::StoredHandles`]).
     pub state_directory: Option<PathBuf>,
+    /// What enforces the share's size, if it has one.
+    pub size: SizePlace,
+}
+
+/// What enforces a share's size; others may set it while the tree is in use.
+#[derive(Clone, Debug, Default)]
+pub struct SizePlace(Arc<RwLock<Option<Qgroup>>>);
+
+impl SizePlace {
+    /// What enforces it now; `None` without a size.
+    pub fn now(&self) -> Option<Qgroup> {
+        *self.0.read()
+    }
+
+    /// Notes what enforces it from now on.
+    pub fn set(&self, qgroup: Option<Qgroup>) {
+        *self.0.write() = qgroup;
+    }
 }
 
 /// How objects are found again.
@@ -230,7 +249,7 @@ impl Tree {
             id,
             storage: Arc::clone(server),
             // Where handles are kept the store knows.
-            options: TreeOptions { state_directory: None, ..*options },
+            options: TreeOptions { state_directory: None, size: options.size.clone(), ..*options },
             store: store.map(Box::new),
             switches,
             opens_all,

@@ -272,7 +272,7 @@ impl Tree {
         let StatVfs { f_frsize, f_blocks, f_bfree, f_bavail, f_files, f_ffree, f_favail, .. } =
             rustix::fs::fstatvfs(&node.path).map_err(from_errno)?;
         let available = if caller.cred.is_superuser() { f_bfree } else { f_bavail };
-        let statistics = FsStatistics {
+        let mut statistics = FsStatistics {
             total_bytes: f_blocks.saturating_mul(f_frsize),
             free_bytes: f_bfree.saturating_mul(f_frsize),
             available_bytes: available.saturating_mul(f_frsize),
@@ -280,6 +280,15 @@ impl Tree {
             free_files: f_ffree,
             available_files: f_favail,
         };
+        // If it cannot be read any more the size does not hold, and the file system's is told.
+        if let Some(now) = self.size_of(&node).and_then(|qgroup| qgroup.usage().ok())
+            && let Some(limit) = now.limit_bytes
+        {
+            let left = limit.saturating_sub(now.used_bytes);
+            statistics.total_bytes = limit;
+            statistics.free_bytes = statistics.free_bytes.min(left);
+            statistics.available_bytes = statistics.available_bytes.min(left);
+        }
         Ok((statistics, attr))
     }
 

@@ -54,6 +54,7 @@ impl Place {
             elsewhere: Some(self.path(name).into()),
             crosses_mounts: false,
             required_mounts: Arc::default(),
+            size: None,
             without_log: false,
             is_draining: false,
             rules: Arc::new(vec![rule].into()),
@@ -111,7 +112,7 @@ fn shares_are_served_before_they_were_looked_at() {
     assert!(wanted.iter().all(|wanted| place.exports.is_to_be_looked_at(&wanted.share)));
     // What is not there cannot be used, and the others can.
     assert!(storages[2].open().is_err());
-    if place.exports.looker().look(&place.path("first")).expect("looked at").mode
+    if place.exports.looker().look(&place.share(1, "first", false)).expect("looked at").mode
         == Mode::StoredHandles
     {
         println!("skipped: needs the kernel's file handles");

@@ -161,6 +161,7 @@ impl Server {
             elsewhere: None,
             crosses_mounts: false,
             required_mounts: Arc::default(),
+            size: None,
             without_log: false,
             is_draining: false,
             rules: Arc::new(vec![rule].into()),

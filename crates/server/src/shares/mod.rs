@@ -12,6 +12,7 @@ mod idle;
 mod kept;
 mod returning;
 mod service;
+mod settling;
 mod state;
 mod stopping;
 mod told;
@@ -50,6 +51,7 @@ use held::{Held, HeldSince};
 use idle::IdleShares;
 use returning::Returning;
 pub(crate) use service::ManagedShares;
+use settling::Settler;
 use state::{State, joined, look_at_patterns, tell_of_async, tell_of_single_users};
 use told::{StatesBefore, each_once, state_served};
 use watching::DirectoryWatch;
@@ -90,6 +92,7 @@ pub(crate) struct ShareManager {
     news: broadcast::Sender<Arc<[Event]>>,
     plugins: Plugins,
     writer: Writer,
+    settler: Settler,
     returning: Returning,
     idle: IdleShares,
     /// Unless the kernel has none.
@@ -134,6 +137,7 @@ impl ShareManager {
             news: broadcast::Sender::new(EVENTS_BEHIND_MAX),
             plugins,
             writer: Writer::default(),
+            settler: Settler::default(),
             returning: Returning::default(),
             idle: IdleShares::default(),
             watch: Mutex::new(None),
@@ -141,6 +145,7 @@ impl ShareManager {
             mount_by: OnceLock::new(),
         });
         manager.writer.start(&manager).tried("cannot start a thread")?;
+        manager.settler.start(&manager).tried("cannot start a thread")?;
         if let Some(intent_log) = intent_log {
             manager.returning.start(&manager, intent_log).tried("cannot start a thread")?;
         }
@@ -169,6 +174,9 @@ impl ShareManager {
         self.watch_directories();
         let mut state = self.lock();
         self.engine.set_exports(self.engine.exports().seen());
+        let wanted = state.all_wanted();
+        state.exports.sizes.lift_unwanted(&wanted);
+        self.settle_sizes(&state);
         let all = state.told_paths();
         state.has_told_all = true;
         self.tell_others(&mut state, &all);
@@ -216,8 +224,13 @@ impl ShareManager {
     /// For how long they have been changed by somebody, if that goes on for `patience`, as is the case while a disk
     /// hangs that has to be looked at.
     pub(crate) fn counts(&self, patience: Duration) -> Result<ShareCounts, Duration> {
-        let held = self.try_lock(patience).map(|state| state.counts());
-        held.ok_or_else(|| self.held_since.age())
+        let held = self.try_lock(patience).map(|state| {
+            let sizes = state.exports.sizes.expected(state.exports.all_served());
+            (state.counts(), sizes)
+        });
+        let (mut counts, sizes) = held.ok_or_else(|| self.held_since.age())?;
+        counts.size_faults = sizes.faults();
+        Ok(counts)
     }
 
     fn lock(&self) -> Held<'_> {
@@ -314,7 +327,15 @@ impl ShareManager {
             self.engine.set_exports(table);
         }
         state.note_faults(wanted, built.faults.clone());
+        self.settle_sizes(state);
         built.faults
+    }
+
+    /// Has done what is left to be done about sizes.
+    fn settle_sizes(&self, state: &State) {
+        if state.exports.sizes.has_work() {
+            self.settler.ring();
+        }
     }
 
     /// Looks again at directories of which shares are made.
@@ -421,6 +442,7 @@ impl ShareManager {
         self.idle.stop();
         self.returning.stop(STOP_PATIENCE);
         self.writer.stop();
+        self.settler.stop(STOP_PATIENCE);
         let Some(mut state) = self.try_lock(STOP_PATIENCE) else {
             tracing::warn!(
                 "a disk holds up who changes shares: what is not in the groups' files yet is \

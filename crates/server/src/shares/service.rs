@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_access::{LookUp, State as Standing, Subject as Name};
+use steadfast_catalog::manage::Batch;
 use steadfast_catalog::{Edit, Item, ShareChange, ShareView, exports, planned};
 use steadfast_control::api::{
     self, AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History,
@@ -23,6 +24,8 @@ use crate::exports::Fault;
 
 /// How long an answer waits for plug-ins at the most, if it is to.
 const PLUGINS_PATIENCE: Duration = Duration::from_secs(120);
+/// How long an answer waits until limits are taken away.
+const LIFTS_PATIENCE: Duration = Duration::from_secs(10);
 /// Shares that were added whose mount lines are told.
 const MOUNTED_MAX: usize = 4;
 /// Shares that are told of as faulty in one answer.
@@ -33,7 +36,9 @@ pub(crate) struct ManagedShares(pub(crate) Arc<ShareManager>);
 
 impl ManagedShares {
     fn told(&self, state: &State, view: &ShareView) -> ShareStatus {
-        state.status(view, &self.0.plugins)
+        let mut status = state.status(view, &self.0.plugins);
+        state.add_size(view, &mut status);
+        status
     }
 
     fn applied(&self, done: Done, faults: Vec<Fault>, waits: bool) -> Applied {
@@ -61,6 +66,53 @@ fn warnings(faults: Vec<Fault>) -> Vec<Mistake> {
     told.collect()
 }
 
+/// Refuses a batch that gives shares sizes which cannot be enforced: they would not be served.
+fn refuse_sizes(state: &mut State, batch: &Batch) -> Result<(), Refusal> {
+    let may_have = || {
+        let catalog = state.store.catalog();
+        let names = |words: &[String]| words.iter().any(|word| word.starts_with("size="));
+        state.exports.sizes.has_any()
+            || names(&catalog.defaults().options)
+            || catalog.groups().any(|view| names(&view.spec.options))
+    };
+    if batch.partial || !(batch.names_option("size=") || may_have()) {
+        return Ok(());
+    }
+    // Mistakes are told by who applies it.
+    let Ok(tried) = state.store.try_out(batch) else { return Ok(()) };
+    let refused: Vec<Mistake> = size_problems(state, &tried.changes)
+        .take(WARNINGS_MAX)
+        .map(|(share, what)| Mistake { place: share.path.to_string(), what, ..Mistake::default() })
+        .collect();
+    if refused.is_empty() { Ok(()) } else { Err(Refusal::mistaken(refused)) }
+}
+
+/// Why sizes cannot be enforced that shares have after changes.
+fn size_problems(
+    state: &State,
+    changes: &[ShareChange],
+) -> impl Iterator<Item = (Arc<Share>, String)> {
+    // What is wrong already keeps nobody from changing something else.
+    let is_new = |new: &Share, old: Option<&Arc<Share>>| {
+        old.is_none_or(|old| old.size != new.size || old.directory() != new.directory())
+    };
+    let new = changes
+        .iter()
+        .filter_map(|change| change.new.clone().filter(|new| is_new(new, change.old.as_ref())));
+    let removed = changes.iter().filter_map(|change| change.old.as_ref().map(|old| old.id));
+    state.exports.size_problems(new, removed).into_iter()
+}
+
+/// What is to be said of the sizes of shares that were changed.
+fn size_warnings(state: &State, done: &Done) -> Vec<Mistake> {
+    let new = done.changes.iter().filter_map(|change| change.new.as_ref());
+    let told = new.filter(|share| share.size.is_some()).filter_map(|share| {
+        let what = state.exports.sizes.warning(share.id)?;
+        Some(Mistake { place: share.path.to_string(), what, ..Mistake::default() })
+    });
+    told.take(WARNINGS_MAX).collect()
+}
+
 impl ShareService for ManagedShares {
     fn list(&self, filter: &ShareFilter) -> SharePage {
         let state = self.0.lock();
@@ -69,9 +121,12 @@ impl ShareService for ManagedShares {
         views.sort_by(|a, b| a.spec.path.cmp(&b.spec.path));
         let mut page =
             SharePage { sequence: state.store.sequence(), total: views.len(), ..<_>::default() };
-        let is_after =
-            |view: &&ShareView| filter.after.as_ref().is_none_or(|after| view.spec.path > *after);
-        for view in views.iter().filter(is_after) {
+        let is_asked_for = |view: &&ShareView| {
+            let has_size = || view.share.as_ref().is_some_and(|share| share.size.is_some());
+            filter.after.as_ref().is_none_or(|after| view.spec.path > *after)
+                && (filter.filled.is_none() || has_size())
+        };
+        for view in views.iter().filter(is_asked_for) {
             // Before what takes more to find out.
             if filter.prefix.is_some() || filter.group.is_some() {
                 let group = view.group.as_deref();
@@ -80,8 +135,12 @@ impl ShareService for ManagedShares {
                     continue;
                 }
             }
-            let status = self.told(&state, view);
+            let mut status = state.status(view, &self.0.plugins);
             if !filter.has(&status.path, status.group.as_deref(), status.state) {
+                continue;
+            }
+            state.add_size(view, &mut status);
+            if !filter.has_filled(&status) {
                 continue;
             }
             if page.shares.len() == filter.page() {
@@ -105,7 +164,7 @@ impl ShareService for ManagedShares {
         let mut groups: Vec<GroupStatus> =
             catalog.groups().map(|view| state.group_status(&view)).collect();
         for view in catalog.shares() {
-            let status = self.told(&state, &view);
+            let status = state.status(&view, &self.0.plugins);
             let group = groups.iter_mut().find(|group| Some(&group.name) == status.group.as_ref());
             if let Some(group) = group {
                 group.count(status.state);
@@ -119,13 +178,13 @@ impl ShareService for ManagedShares {
         let mut comes = ComesTo::of(&state, wish)?;
         let tried = state.store.try_out(&comes.batch);
         let sequence = state.store.sequence();
-        let new = tried.iter().flat_map(|applied| &applied.changes);
-        let new = new.filter_map(|change| change.new.as_ref());
-        let faults = new.filter_map(|share| {
-            let what = state.exports.problem_of(share)?;
-            Some(Fault { id: share.id, path: Arc::clone(&share.path), what })
-        });
-        let faults = faults.take(WARNINGS_MAX).collect();
+        let changes = tried.as_ref().map_or(&[][..], |applied| &applied.changes);
+        let fault =
+            |share: &Share, what| Fault { id: share.id, path: Arc::clone(&share.path), what };
+        let new = changes.iter().filter_map(|change| change.new.as_ref());
+        let faults = new.filter_map(|share| Some(fault(share, state.exports.problem_of(share)?)));
+        let sizes = size_problems(&state, changes).map(|(share, what)| fault(&share, what));
+        let faults = faults.chain(sizes).take(WARNINGS_MAX).collect();
         // Where mistakes are is looked for while others go on.
         drop(state);
         let applied = tried.map_err(|mistakes| Refusal::mistaken(comes.placed(mistakes)))?;
@@ -137,6 +196,7 @@ impl ShareService for ManagedShares {
     fn apply(&self, wish: &Wish, who: &Who, waits: bool) -> Result<Applied, Refusal> {
         let mut state = self.0.lock();
         let mut comes = ComesTo::of(&state, wish)?;
+        refuse_sizes(&mut state, &comes.batch)?;
         let had_patterns = state.parents();
         let mut done = match state.store.apply(&comes.batch, &who.to_string()) {
             Ok(done) => done,
@@ -159,16 +219,24 @@ impl ShareService for ManagedShares {
         let added: Vec<_> = added.collect();
         state.exports.backings.forget(added.iter().copied());
         let faults = self.0.publish(&mut state, &done);
+        let mut size_warnings = size_warnings(&state, &done);
+        let has_lifts = state.exports.sizes.has_lifts();
         let served = added.iter().filter_map(|id| state.exports.served(*id)).map(Arc::clone);
         let served: Vec<_> = served.take(MOUNTED_MAX).collect();
         let has_other_patterns = state.parents() != had_patterns || has_patterns(&done.edits);
         drop(state);
+        if has_lifts && !self.0.settler.wait(LIFTS_PATIENCE) {
+            let what = "limits of subvolumes whose shares have no size any more are not taken away yet: a \
+                        disk takes long (is it frozen?)";
+            size_warnings.push(Mistake { what: what.to_owned(), ..Mistake::default() });
+        }
         if has_other_patterns {
             self.0.watch_directories();
         }
         done.left_out = comes.left_out(std::mem::take(&mut done.left_out));
         let mut applied = self.applied(done, faults, waits);
         applied.warnings.splice(..0, comes.warnings);
+        applied.warnings.extend(size_warnings);
         if let Some(mount_by) = self.0.mount_by.get().filter(|_| !served.is_empty()) {
             applied.mount_lines = mount_by.lines(served.iter().map(|share| &**share));
         }
@@ -227,6 +295,7 @@ impl ShareService for ManagedShares {
             shares.extend(faulty.map(Arc::clone));
         }
         state.exports.backings.forget(shares.iter().map(|share| share.id));
+        state.exports.sizes.accept(shares.iter().map(|share| share.id));
         let change = |share: Arc<Share>| ShareChange {
             path: Arc::clone(&share.path),
             old: Some(Arc::clone(&share)),

@@ -13,6 +13,7 @@ use steadfast_shares::{RuleSet, RuleSpec, Share, ShareId, names_clients};
 
 use super::state::{State, not_shared};
 use crate::configuration::COMMAND_LINE;
+use crate::sizes::INCONSISTENT;
 
 /// How shares were doing before a change, by path; `None`: they were not served.
 pub(super) type StatesBefore = BTreeMap<Arc<str>, Option<ShareState>>;
@@ -95,6 +96,9 @@ impl State {
             options,
             clients,
             path,
+            size_bytes: None,
+            used_bytes: None,
+            size_fault: None,
             plugin_faults: Vec::new(),
         };
         if let Some(first) = view.why.first() {
@@ -108,6 +112,34 @@ impl State {
         }
         status.plugin_faults = plugins.faults(&status);
         status
+    }
+
+    /// What is told of a share's size: what it has of it, or why it is not enforced.
+    pub(super) fn add_size(&self, view: &ShareView, status: &mut ShareStatus) {
+        let Some(share) = &view.share else { return };
+        let Some(size) = share.size.filter(|_| self.exports.served(share.id).is_some()) else {
+            return;
+        };
+        let sizes = &self.exports.sizes;
+        let (used, mut fault) = match sizes.usage(share.id) {
+            None => (None, Some(format!("its size {size} is not enforced"))),
+            Some(Err(why)) => (None, Some(why)),
+            Some(Ok(now)) if now.size != size => {
+                (Some(now), Some(format!("its size {size} is not enforced, but {}", now.size)))
+            }
+            Some(Ok(now)) if now.may_be_wrong => (Some(now), Some(INCONSISTENT.to_owned())),
+            Some(Ok(now)) => (Some(now), None),
+        };
+        if let Some(now) = used {
+            (status.size_bytes, status.used_bytes) = (Some(now.size.bytes()), Some(now.used_bytes));
+        }
+        // Why it could not be set is what is wrong with the share.
+        if let (Some(fault), Some(why)) = (&mut fault, self.faults.get(&share.id)) {
+            *fault = format!("{fault}: {why}");
+        }
+        let told = || fault.clone().or_else(|| used?.excess());
+        status.why = status.why.take().or_else(told);
+        status.size_fault = fault;
     }
 
     /// Whether a share that is to be served cannot be, or has a disk that takes no changes.
@@ -311,6 +343,10 @@ impl State {
                 let mut status = self.status(&view, plugins);
                 // Neither says anything about the share, and both change with others.
                 (status.source, status.plugin_faults) = (None, Vec::new());
+                // Nor does what is told of a size, which NFS alone has asked about.
+                if share.size.is_some() {
+                    (status.used_bytes, status.state, status.why) = (None, view.state, None);
+                }
                 // A disk that fails and comes back is not told to them: to take a share away from
                 // them for that would help nobody.
                 if self.exports.has_failed(share.id) {

@@ -168,6 +168,30 @@ fn mounts_that_a_share_needs_are_paths() {
     }
 }
 
+#[test]
+fn a_size_is_inherited_replaced_and_taken_back() {
+    let size = |outer: &[&str], inner: &[&str]| {
+        let (options, errors) = all(outer).with(inner);
+        assert_eq!(errors, [], "{inner:?}");
+        options.size.map(crate::size::Size::bytes)
+    };
+    assert_eq!(size(&[], &["size=10G"]), Some(10 << 30));
+    assert_eq!(size(&["size=10G"], &["ro"]), Some(10 << 30));
+    assert_eq!(size(&["size=10G"], &["size=500M"]), Some(500 << 20));
+    assert_eq!(size(&["size=10G"], &["size=none"]), None);
+    for (words, part) in [
+        (&["size=1G", "size=2G"][..], "contradicts"),
+        (&["size=1G", "size=none"], "contradicts"),
+        (&["size=1G", "sec=sys", "size=2G"], "contradicts"),
+        (&["size"], "a number of bytes"),
+        (&["size="], "a number of bytes"),
+        (&["size=10GB"], "no unit"),
+        (&["size=1K"], "at least 1M"),
+    ] {
+        assert!(mistake(words).1.contains(part), "{words:?}: {}", mistake(words).1);
+    }
+}
+
 fn words() -> impl Strategy<Value = Vec<&'static str>> {
     let word = prop::sample::select(vec![
         "rw",
@@ -190,6 +214,9 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "nocrossmnt",
         "mp",
         "mountpoint=/a",
+        "size=1G",
+        "size=3M",
+        "size=none",
         "sec=sys",
         "sec=krb5",
         "sec=none:krb5p",
@@ -210,5 +237,6 @@ proptest! {
         prop_assert_eq!(again.grants(), options.grants());
         prop_assert_eq!(again.crosses_mounts, options.crosses_mounts);
         prop_assert_eq!(&again.required_mounts, &options.required_mounts);
+        prop_assert_eq!(again.size, options.size);
     }
 }

@@ -65,6 +65,9 @@ fn share(path: &str, state: ShareState) -> ShareStatus {
         options: vec!["rw".to_owned()],
         clients: vec!["*".to_owned()],
         rules: Vec::new(),
+        size_bytes: None,
+        used_bytes: None,
+        size_fault: None,
         plugin_faults: Vec::new(),
     }
 }

@@ -106,6 +106,9 @@ fn states() -> Samples {
         resource: Some(text()),
         protocols: list(),
         rules: vec![rule()],
+        size_bytes: Some(2),
+        used_bytes: Some(1),
+        size_fault: Some(text()),
         plugin_faults: vec![plugin_fault()],
         ..share("/a", ShareState::Enabled)
     };
