@@ -148,6 +148,12 @@ fn a_frozen_disk_holds_up_nobody_who_removes_a_share() {
     sized.told(&["share", "list"]);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     assert_eq!(limit_now(&one), Some(20 * MIB));
+    // Whether it could be added again is told at once: its limit is on its way out.
+    let begun = Instant::now();
+    let options = "no_root_squash,size=20M";
+    let told = sized.refused(&["share", "add", utf8(&one), "--client", "*", "-o", options]);
+    assert!(told.contains("is being taken away"), "{told}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     drop(frozen);
     eventually("it has no limit", || limit_now(&one).is_none());
     stop(running);
@@ -173,14 +179,16 @@ fn a_size_that_the_kernel_has_lost_count_for_is_told() {
     assert!(run(&["btrfs", "qgroup", "create", "1/1", &at]));
     // It says so by its exit status.
     run(&["btrfs", "qgroup", "assign", "--no-rescan", &group, "1/1", &at]);
+    // It is asked of the kernel now and then.
+    eventually("the fault is seen", || sized.show(&one)["size_fault"].is_string());
     let shown = sized.show(&one);
-    let fault = shown["size_fault"].as_str().unwrap_or_else(|| panic!("{shown}"));
+    let fault = shown["size_fault"].as_str().unwrap();
     assert!(fault.contains("lost count") && fault.contains("btrfs quota rescan"), "{shown}");
     assert_eq!(shown["state"], "enabled");
     sized.await_size_faults(1);
     assert!(sized.status().contains("lost count"));
     assert!(run(&["btrfs", "quota", "rescan", "-w", &at]));
-    assert_eq!(sized.show(&one)["size_fault"], Value::Null);
+    eventually("its end is seen", || sized.show(&one)["size_fault"].is_null());
     sized.await_size_faults(0);
     stop(running);
 }
@@ -217,6 +225,33 @@ fn limits_are_taken_over_by_a_server_that_does_not_know_of_them() {
     assert_eq!((limit(&one), &sized.show(&one)["state"]), (Some(30 * MIB), &"enabled".into()));
     sized.told(&["share", "remove", utf8(&one)]);
     assert_eq!(limit(&one), None);
+    stop(running);
+}
+
+/// A share that could not be served any more goes with its line in the file: so does its limit, and nobody is told of a share
+/// that is not there.
+#[test]
+fn the_limit_of_a_faulty_share_goes_with_its_line() {
+    let Some(sized) = Sized::new() else { return };
+    sized.enable_quotas();
+    let one = sized.subvolume("one");
+    let running = sized.start();
+    sized.add(&one, "20M");
+    let group = sized.place.state.join("shares.d/default.toml");
+    eventually("the group's file is written", || {
+        std::fs::read_to_string(&group).is_ok_and(|text| text.contains("size=20M"))
+    });
+    let away = sized.disk.at().join("away");
+    stop(running);
+    std::fs::rename(&one, &away).unwrap();
+    let running = sized.start();
+    eventually("it is not served", || sized.show(&one)["state"] == "faulty");
+    assert_eq!(limit_now(&away), Some(20 * MIB), "it may come back");
+    std::fs::remove_file(&group).unwrap();
+    sized.told(&["reload"]);
+    eventually("it has no limit", || limit_now(&away).is_none());
+    sized.add(&away, "30M");
+    assert_eq!(limit(&away), Some(30 * MIB));
     stop(running);
 }
 

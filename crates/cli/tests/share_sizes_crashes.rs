@@ -92,6 +92,36 @@ fn a_limit_that_was_taken_away_comes_back_without_a_log() {
     a_limit_that_was_taken_away_comes_back(false);
 }
 
+/// Somebody else's limit that was replaced comes back after a power cut: the share is served all the same, with its size.
+#[test]
+fn a_limit_that_was_replaced_comes_back() {
+    let Some(sized) = Sized::new() else { return };
+    sized.enable_quotas();
+    let one = sized.subvolume("one");
+    let running = sized.start();
+    sized.add(&one, "20M");
+    let group = sized.place.state.join("shares.d/default.toml");
+    eventually("the group's file is written", || {
+        std::fs::read_to_string(&group).is_ok_and(|text| text.contains("size=20M"))
+    });
+    stop(running);
+    std::fs::remove_file(sized.place.state.join("shares.sizes")).unwrap();
+    set_limit(&one, "7M");
+    let running = sized.start();
+    eventually("it is not served", || sized.show(&one)["state"] == "faulty");
+    sized.hold_settling();
+    sized.told(&["share", "accept", utf8(&one)]);
+    assert_eq!(limit_now(&one), Some(20 * MIB));
+    kill(running);
+    std::fs::remove_file(sized.note_of_lifted()).unwrap();
+    // As the disk has it if the power fails before the next commit.
+    set_limit(&one, "7M");
+    let running = sized.start();
+    eventually("the size is in effect", || limit_now(&one) == Some(20 * MIB));
+    eventually("it is served", || sized.show(&one)["state"] == "enabled");
+    stop(running);
+}
+
 /// A limit that is not the server's own is in the way of replay, too, and is what it was afterwards.
 #[test]
 fn an_administrators_limit_is_lifted_for_replay_and_set_again() {

@@ -115,19 +115,25 @@ impl LiftedLimits {
 
     /// Sets them again, but for those that somebody has set meanwhile.
     fn restore(&self, open: impl AsFd) -> io::Result<()> {
+        let mut restored = Ok(());
         for (subvolume, bytes) in &self.limits {
-            match (Qgroup { uuid: self.uuid, subvolume: *subvolume }).limit() {
-                Ok(None) => set_limit(&open, *subvolume, Some(*bytes))?,
-                Ok(Some(_)) => {}
+            let set = match (Qgroup { uuid: self.uuid, subvolume: *subvolume }).limit() {
+                Ok(None) => set_limit(&open, *subvolume, Some(*bytes)).map_err(io::Error::from),
+                Ok(Some(_)) => Ok(()),
                 // The subvolume is gone, or quotas are off.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+            };
+            // One that cannot be set leaves no other one lifted.
+            restored = restored.and(set);
         }
+        restored?;
         // The disk has them, before it is forgotten that it may not.
         rustix::fs::syncfs(&open)?;
         journal::require_alive(&open)?;
-        durable_file::remove(&self.path)
+        durable_file::remove(&self.path)?;
+        // It must not come back after a power cut, when somebody has set other limits since.
+        durable_file::sync_directory_of(&self.path)
     }
 }
 

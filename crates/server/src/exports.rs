@@ -381,6 +381,7 @@ impl Exports {
     ) -> (ExportTable, Built) {
         let ids: HashSet<_> = wanted.iter().map(|wanted| wanted.share.id).collect();
         let removed: Vec<_> = self.served.keys().filter(|id| !ids.contains(id)).copied().collect();
+        self.sizes.retain(&ids);
         let built = self.change(now, &removed, wanted);
         self.sizes.lift_unwanted(wanted);
         built

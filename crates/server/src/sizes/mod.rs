@@ -21,7 +21,7 @@ use steadfast_sys::identity::{self, Capability};
 
 use ledger::Ledger;
 pub(crate) use ledger::{escaped, unescaped};
-use settling::Lifting;
+use settling::{LIFTING_PATIENCE, Lifting};
 
 use crate::configuration::WantedShare;
 
@@ -58,8 +58,18 @@ struct Planned {
     wanted: InEffect,
     before: Option<InEffect>,
     directory: PathBuf,
-    /// Whether the kernel has the limit already.
-    is_set: bool,
+    now: Now,
+}
+
+/// What the kernel has of a limit that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Now {
+    /// It.
+    Set,
+    /// Another one, of ours, or none.
+    Other,
+    /// One of somebody else, in bytes, which is to be replaced.
+    Foreign(u64),
 }
 
 /// Sizes of shares.
@@ -155,18 +165,19 @@ impl Sizes {
         }
         let sizes = wanted.iter().map(|wanted| (wanted.share.id, wanted.share.size));
         let sizes: HashMap<ShareId, Option<Size>> = sizes.collect();
+        let until = Instant::now() + LIFTING_PATIENCE;
         let mut planned: Vec<Planned> = Vec::new();
         for (index, (WantedShare { share, .. }, seen)) in wanted.iter().zip(&mut *seen).enumerate()
         {
             match (share.size, &seen) {
                 (None, _) => left.extend(self.leave(share.id)),
                 (Some(_), Err(_)) => {}
-                (Some(size), Ok(at)) => match self.plan(share, size, at, &sizes) {
-                    Ok((wanted, is_set)) => {
+                (Some(size), Ok(at)) => match self.plan(share, size, at, &sizes, until) {
+                    Ok((wanted, now)) => {
                         let (id, before) = (share.id, self.in_effect.get(&share.id).copied());
                         left.extend(self.enter(share.id, wanted));
                         let directory = at.directory.clone();
-                        planned.push(Planned { index, id, wanted, before, directory, is_set });
+                        planned.push(Planned { index, id, wanted, before, directory, now });
                     }
                     Err(why) => *seen = Err(told(at, size, &why)),
                 },
@@ -185,15 +196,22 @@ impl Sizes {
         planned: Vec<Planned>,
         seen: &mut [Result<LookedAt, String>],
     ) -> Vec<Qgroup> {
-        let limits: Vec<_> = planned
-            .iter()
-            .map(|one| (one.wanted.qgroup, one.wanted.size.bytes(), &*one.directory))
-            .collect();
+        let limits = planned.iter().flat_map(|one| {
+            // Until the disk knows of ours, it may come back after a power cut.
+            let foreign = match one.now {
+                Now::Foreign(bytes) => Some(bytes),
+                Now::Set | Now::Other => None,
+            };
+            let values = foreign.into_iter().chain([one.wanted.size.bytes()]);
+            values.map(|bytes| (one.wanted.qgroup, bytes, &*one.directory))
+        });
+        let limits: Vec<_> = limits.collect();
         let written = self.ledger.add(&limits);
         let mut left = Vec::new();
         let mut inconsistent: HashMap<[u8; 16], bool> = HashMap::new();
-        for Planned { index, id, wanted, before, directory, is_set } in planned {
+        for Planned { index, id, wanted, before, directory, now } in planned {
             let InEffect { qgroup, size } = wanted;
+            let is_set = now == Now::Set;
             let set = match &written {
                 // It holds, and is somebody else's after a restart.
                 Err(why) if is_set => {
@@ -204,7 +222,7 @@ impl Sizes {
                 Ok(()) if is_set => Ok(()),
                 Ok(()) => set_limit(&qgroup, &directory, size),
             };
-            if self.ledger.limit(&qgroup).is_some_and(|known| known.values().len() > 1) {
+            if !is_set || self.ledger.limit(&qgroup).is_some_and(|known| known.values().len() > 1) {
                 self.unsettled.insert(qgroup);
             }
             match set {
@@ -231,15 +249,16 @@ impl Sizes {
         left
     }
 
-    /// What is to enforce a size, and whether it is set already. `sizes` are those that shares are to have
-    /// from now on, of which that is not in effect yet.
+    /// What is to enforce a size, and what the kernel has of that now. `sizes` are those that shares are to have
+    /// from now on, of which that is not in effect yet. Waits `until` then for a limit that is being taken away.
     fn plan(
         &self,
         share: &Share,
         size: Size,
         at: &LookedAt,
         sizes: &HashMap<ShareId, Option<Size>>,
-    ) -> Result<(InEffect, bool), String> {
+        until: Instant,
+    ) -> Result<(InEffect, Now), String> {
         let qgroup = match &at.qgroup {
             Some(looked_at) => looked_at.clone()?,
             None => Qgroup::of(&at.directory).map_err(|why| why.to_string())?,
@@ -252,12 +271,12 @@ impl Sizes {
         if let Some(other) = others.find(|other| *other != size) {
             return Err(two_sizes(other));
         }
-        self.lifting.wait(&qgroup)?;
+        self.lifting.wait(&qgroup, until)?;
         let limit = qgroup.limit().map_err(|error| NoQgroup::Unreadable(error).to_string())?;
         let is_ours = |bytes| self.ledger.limit(&qgroup).is_some_and(|known| known.is_ours(bytes));
         let wanted = InEffect { qgroup, size };
         match limit {
-            Some(bytes) if bytes == size.bytes() => Ok((wanted, true)),
+            Some(bytes) if bytes == size.bytes() => Ok((wanted, Now::Set)),
             Some(bytes) if !is_ours(bytes) && !self.accepted.contains(&share.id) => Err(format!(
                 "its qgroup {qgroup} has a limit of {} already, which this server has not set: \
                  `steadfast share accept` replaces it; or `btrfs qgroup limit none {}` takes it away, \
@@ -266,7 +285,8 @@ impl Sizes {
                 at.directory.display()
             )),
             _ if !may_set_limits() => Err(NEEDS_ADMIN.to_owned()),
-            _ => Ok((wanted, false)),
+            Some(bytes) if !is_ours(bytes) => Ok((wanted, Now::Foreign(bytes))),
+            _ => Ok((wanted, Now::Other)),
         }
     }
 
@@ -281,9 +301,10 @@ impl Sizes {
         sizes.extend(wanted.iter().map(|(share, _)| (share.id, share.size)));
         let mut together: HashMap<Qgroup, Size> = HashMap::new();
         let mut problems = Vec::new();
+        let until = Instant::now();
         for (index, (share, at)) in wanted.iter().enumerate() {
             let Some(size) = share.size else { continue };
-            let planned = self.plan(share, size, at, &sizes).and_then(|(wanted, _)| {
+            let planned = self.plan(share, size, at, &sizes, until).and_then(|(wanted, _)| {
                 let other = *together.entry(wanted.qgroup).or_insert(size);
                 if other == size { Ok(()) } else { Err(two_sizes(other)) }
             });
@@ -317,6 +338,15 @@ impl Sizes {
         }
         self.shares.remove(&qgroup);
         Some(qgroup)
+    }
+
+    /// Notes that shares are gone but for these: also those that were not served any more, as they were faulty.
+    pub(crate) fn retain(&mut self, wanted: &HashSet<ShareId>) {
+        let gone = self.in_effect.keys().filter(|id| !wanted.contains(id));
+        for id in gone.copied().collect::<Vec<_>>() {
+            let left = self.leave(id);
+            self.to_lift.extend(left);
+        }
     }
 
     /// Has limits taken away that were set for shares that have no size any more, also for such of before

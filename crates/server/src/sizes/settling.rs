@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use steadfast_posixfs::{Qgroup, has_lifted_limits, sync_limits};
@@ -15,8 +15,8 @@ use steadfast_posixfs::{Qgroup, has_lifted_limits, sync_limits};
 use super::ledger::{OurLimit, Settled};
 use super::{Sizes, shown_size};
 
-/// Who wants a limit that is being taken away waits so long.
-const LIFTING_PATIENCE: Duration = Duration::from_secs(5);
+/// A change that wants limits which are being taken away waits so long, for all of them together.
+pub(super) const LIFTING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Limits that are being taken away just now.
 #[derive(Default)]
@@ -29,10 +29,10 @@ impl Lifting {
     /// Waits until a limit is not being taken away.
     ///
     /// # Errors
-    /// That it takes too long.
-    pub(super) fn wait(&self, qgroup: &Qgroup) -> Result<(), String> {
+    /// That it takes longer than `until` then.
+    pub(super) fn wait(&self, qgroup: &Qgroup, until: Instant) -> Result<(), String> {
         let mut now = self.now.lock();
-        self.fewer.wait_while_for(&mut now, |now| now.contains(qgroup), LIFTING_PATIENCE);
+        self.fewer.wait_while_until(&mut now, |now| now.contains(qgroup), until);
         if now.contains(qgroup) {
             return Err(format!(
                 "the limit that its qgroup {qgroup} had is being taken away, for which its disk takes \
@@ -128,14 +128,16 @@ impl Settle {
             .map(|(qgroup, ours)| (qgroup.uuid, ours.directory.clone()))
             .collect();
         // What the kernel has before that, the disk has after it.
+        // Replay sets them again that it has lifted, and then removes its note: looked for before and behind.
+        let is_lifted = |uuid: &[u8; 16]| has_lifted_limits(&self.state_directory, uuid);
+        let lifted: HashSet<_> = known.keys().filter(|uuid| is_lifted(uuid)).copied().collect();
         let before = self.limits.into_iter().map(|(qgroup, ours)| {
             let kernel = Kernel::of(&qgroup);
             (qgroup, ours, kernel)
         });
         let before: Vec<_> = before.collect();
         let is_stable = |(uuid, known): (&[u8; 16], &PathBuf)| {
-            // Replay sets them again that it has lifted.
-            let is_left = has_lifted_limits(&self.state_directory, uuid);
+            let is_left = lifted.contains(uuid) || is_lifted(uuid);
             let synced = if is_left { Ok(()) } else { sync_limits(uuid, known) };
             if let Err(error) = &synced
                 && error.kind() != io::ErrorKind::NotConnected
