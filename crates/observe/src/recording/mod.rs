@@ -22,7 +22,7 @@ pub use self::arguments::CaptureArguments;
 use self::output::{Interrupt, Target};
 use self::packets::Packets;
 use crate::capture::file::PacketWriter;
-use crate::capture::{Limiter, Message};
+use crate::capture::{Executed, Limiter, Message};
 
 /// How often it is looked whether there is a signal, and what was written is made visible to who reads the file.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -258,9 +258,6 @@ impl<W: Write> Recording<W> {
                     return Ok(End::CutOff);
                 }
                 Captured::Frame(Frame::Counts(counts)) => {
-                    if counts.dropped > self.counts.dropped {
-                        self.limiter.handle_gap();
-                    }
                     self.counts = counts;
                 }
                 Captured::Frame(Frame::Message(message)) => {
@@ -280,6 +277,11 @@ impl<W: Write> Recording<W> {
             server: captured.server,
             is_sent: captured.is_sent,
             length: captured.length as usize,
+            executed: captured.executed.map(|call| Executed {
+                program: call.program,
+                version: call.version,
+                procedure: call.procedure,
+            }),
             bytes: &captured.bytes,
         };
         let limited = self.limiter.limit(&message);
