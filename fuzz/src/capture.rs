@@ -2,7 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use steadfast_control::capture::{CaptureCounts, CapturedMessage, CapturedTimes, Frame};
+use steadfast_control::capture::{
+    CaptureCounts, CapturedMessage, CapturedTimes, ExecutedCall, Frame,
+};
 use steadfast_observe::capture::{Dissector, LinkType, Observed, Packet};
 use steadfast_wire::nfs3::NfsFh3;
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
@@ -163,6 +165,11 @@ pub fn stream_seeds() -> Vec<(&'static str, Vec<u8>)> {
             is_sent,
             is_repeat: false,
             times: is_sent.then_some(CapturedTimes::default()),
+            executed: is_sent.then_some(ExecutedCall {
+                program: 100_003,
+                version: 4,
+                procedure: 1,
+            }),
             length: bytes.len() as u32 + 8,
             bytes,
         })

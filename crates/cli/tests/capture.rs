@@ -402,15 +402,18 @@ fn a_reader_that_stands_still_holds_up_nobody() {
 fn a_signal_ends_it_though_nobody_reads_its_output() {
     let place = Place::new();
     let running = Running::start(&place, 0, &[utf8(&place.share)]);
-    let capturing = piped(&place);
+    let mut capturing = piped(&place);
     let (client, root) = &mut mount(&place, &running);
     // More than a pipe and what is buffered before it.
     for _ in 0..3000 {
         client.getattr(root).unwrap();
     }
     std::thread::sleep(Duration::from_millis(300));
+    let mut reader = capturing.stdout.take().unwrap();
     let told = end_soon(capturing, Signal::TERM);
-    assert!(told.starts_with("nobody reads the output, which lacks the last of "), "{told}");
+    assert!(told.contains("nobody reads the output, which lacks the last of "), "{told}");
+    assert!(!told.starts_with("nobody"), "it is an error: {told}");
+    assert_eq!(reader.read(&mut [0]).unwrap(), 1);
 
     // A pipe in a directory, which is somebody's.
     let pipe = place.directory.path().join("pipe");
@@ -430,6 +433,52 @@ fn a_signal_ends_it_though_nobody_reads_its_output() {
     assert!(bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]), "{bytes:?}");
     let done = waiting.wait_with_output().unwrap();
     assert!(done.status.success() && stderr(&done).starts_with("0 messages"), "{}", stderr(&done));
+}
+
+#[test]
+fn who_reads_slowly_gets_the_end() {
+    let place = Place::new();
+    let running = Running::start(&place, 0, &[utf8(&place.share)]);
+    for ends in [&["--seconds", "1.5"][..], &[]] {
+        let before = Running::log(&place).matches(" captures the first ").count();
+        let mut command =
+            steadfast(&["capture", "--contents", "--state-directory", utf8(&place.state)]);
+        command.args(ends).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut capturing = command.spawn().unwrap();
+        let begun = Instant::now();
+        while Running::log(&place).matches(" captures the first ").count() == before {
+            assert!(begun.elapsed() < PATIENCE, "it has not begun");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (client, root) = &mut mount(&place, &running);
+        let name = format!("file-{before}");
+        let how = CreateHow3::Guarded(Settings::mode(0o644).0);
+        let handle = client.create(root, name.as_bytes(), &how).unwrap().handle.unwrap();
+        client.write(&handle, 0, &vec![1; 1 << 20], StableHow::Unstable).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        if ends.is_empty() {
+            rustix::process::kill_process(Pid::from_child(&capturing), Signal::INT).unwrap();
+        }
+        let mut output = capturing.stdout.take().unwrap();
+        let (mut all, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+        loop {
+            let length = output.read(&mut piece).unwrap();
+            if length == 0 {
+                break;
+            }
+            all.extend_from_slice(&piece[..length]);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let done = capturing.wait_with_output().unwrap();
+        assert!(done.status.success(), "{ends:?}: {}", stderr(&done));
+        assert_eq!(number(&stderr(&done), " bytes"), all.len() as u64, "{}", stderr(&done));
+        let file = place.directory.path().join("slow.pcapng");
+        std::fs::write(&file, &all).unwrap();
+        // It ends with the statistics.
+        let (_, total) = captured(&file, running.address.port());
+        assert_eq!(total["kernel"]["dropped"], 0, "{ends:?}: {total}");
+        assert!(all.len() > 1 << 20, "{ends:?}");
+    }
 }
 
 #[test]

@@ -7,20 +7,20 @@
 //! kind  name      bytes
 //! 1     counts    messages that were dropped so far (8), bytes that may wait in the server (8)
 //! 2     message   time in ns since 1970 (8), flags (1), client (18 + 1), server (18 + 1), whole length (4),
-//!                 with the flag TIMES: executed, waited, stable, in ns (8 each); the rest is what was kept of it
+//!                 with the flag TIMES: executed, waited, stable, in ns (8 each); with the flag EXECUTED: program (4),
+//!                 version (4), procedure (4); the rest is what was kept of it
 //! 3     cut off   as counts: the capture has ended, since the reader did not read; what waited was dropped, too
 //! ```
 //!
 //! An address is its port (2), 4 or 6 (1), and 16 bytes, of which one of IPv4 has the first four. Counts come first,
-//! and at least once a second; when messages were dropped they come before all messages that were captured later. A
-//! reader skips frames of kinds that it does not know.
+//! and at least once a second. A reader skips frames of kinds that it does not know. Version 1 had no EXECUTED.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
 /// What the stream begins with: a name and a version.
-pub const MAGIC: [u8; 8] = *b"SFCAPT\0\x01";
+pub const MAGIC: [u8; 8] = *b"SFCAPT\0\x02";
 /// The media type of the stream.
 pub const MEDIA_TYPE: &str = "application/vnd.steadfast.capture";
 /// Bytes kept of a message if nobody says how many.
@@ -41,6 +41,7 @@ const SENT: u8 = 1;
 const DATAGRAM: u8 = 2;
 const TIMES: u8 = 4;
 const REPEAT: u8 = 8;
+const EXECUTED: u8 = 16;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,10 +114,24 @@ pub struct CapturedMessage {
     pub is_repeat: bool,
     /// Of a reply: what its call's time was spent on.
     pub times: Option<CapturedTimes>,
+    /// Of a reply: what was executed, if the server knows it. It says what results the message has, which its
+    /// own bytes do not, and the number of a call does not surely.
+    pub executed: Option<ExecutedCall>,
     /// Its whole length in bytes.
     pub length: u32,
     /// What was kept of it: its beginning.
     pub bytes: Vec<u8>,
+}
+
+/// What a server has executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutedCall {
+    /// RPC program.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// Number of the procedure.
+    pub procedure: u32,
 }
 
 /// What the time of a call was spent on, in ns.
@@ -178,6 +193,11 @@ impl Frame {
                         bytes.extend(ns.to_le_bytes());
                     }
                 }
+                if let Some(ExecutedCall { program, version, procedure }) = message.executed {
+                    for number in [program, version, procedure] {
+                        bytes.extend(number.to_le_bytes());
+                    }
+                }
                 bytes.extend_from_slice(&message.bytes);
             }
         }
@@ -209,6 +229,7 @@ impl CapturedMessage {
             | flag(self.is_datagram, DATAGRAM)
             | flag(self.times.is_some(), TIMES)
             | flag(self.is_repeat, REPEAT)
+            | flag(self.executed.is_some(), EXECUTED)
     }
 
     fn read(bytes: &mut &[u8]) -> Result<Self, NoCapture> {
@@ -226,6 +247,15 @@ impl CapturedMessage {
         } else {
             None
         };
+        let executed = if has(EXECUTED) {
+            Some(ExecutedCall {
+                program: u32::from_le_bytes(chunk(bytes)?),
+                version: u32::from_le_bytes(chunk(bytes)?),
+                procedure: u32::from_le_bytes(chunk(bytes)?),
+            })
+        } else {
+            None
+        };
         if bytes.len() > length as usize {
             return Err(NoCapture("a message has more bytes than it is long"));
         }
@@ -237,6 +267,7 @@ impl CapturedMessage {
             is_sent: has(SENT),
             is_repeat: has(REPEAT),
             times,
+            executed,
             length,
             bytes: bytes.to_vec(),
         })
@@ -351,10 +382,11 @@ mod tests {
 
     fn message() -> impl Strategy<Value = Frame> {
         let times = proptest::option::of(any::<[u64; 3]>());
+        let executed = proptest::option::of(any::<[u32; 3]>());
         let bytes = proptest::collection::vec(any::<u8>(), 0..200);
         let flags = any::<[bool; 3]>();
-        (any::<u64>(), address(), address(), flags, times, bytes, 0..1000_u32).prop_map(
-            |(time_ns, client, server, flags, times, bytes, more)| {
+        (any::<u64>(), address(), address(), flags, times, executed, bytes, 0..1000_u32).prop_map(
+            |(time_ns, client, server, flags, times, executed, bytes, more)| {
                 let [is_datagram, is_sent, is_repeat] = flags;
                 Frame::Message(CapturedMessage {
                     time_ns,
@@ -367,6 +399,11 @@ mod tests {
                         executed_ns,
                         waited_ns,
                         stable_ns,
+                    }),
+                    executed: executed.map(|[program, version, procedure]| ExecutedCall {
+                        program,
+                        version,
+                        procedure,
                     }),
                     length: bytes.len() as u32 + more,
                     bytes,
@@ -414,7 +451,7 @@ mod tests {
             reader.push(bytes);
             reader.next_frame().is_err()
         };
-        assert!(refused(b"{") && refused(b"SFCAPT\0\x02"));
+        assert!(refused(b"{") && refused(b"SFCAPT\0\x01"));
         assert!(!refused(b"SFCAPT"));
         let with = |more: &[u8]| [&MAGIC[..], more].concat();
         assert!(refused(&with(&[255, 255, 255, 255, MESSAGE])));

@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
-use steadfast_engine::{Peer, ReplyBuffer, Transport};
+use steadfast_engine::{CallFacts, OperationId, Peer, ReplyBuffer, Transport};
 
 use crate::shared::Shared;
 use crate::statistics::Executed;
@@ -62,6 +62,8 @@ pub struct CapturedMessage {
     pub is_repeat: bool,
     /// Of a reply: what its call's time was spent on. A repeat that waited for the reply to the first call has none.
     pub spent: Option<CapturedTimes>,
+    /// Of a reply: what was executed. A repeat that waited for the reply to the first call does not tell.
+    pub operation: Option<OperationId>,
     /// Its whole length in bytes.
     pub length: usize,
     /// What was kept of it.
@@ -138,12 +140,13 @@ struct Noted {
     is_sent: bool,
     is_repeat: bool,
     spent: Option<CapturedTimes>,
+    operation: Option<OperationId>,
     length: usize,
 }
 
 impl Noted {
     fn sent(time_ns: u64, length: usize) -> Self {
-        Self { time_ns, is_sent: true, is_repeat: false, spent: None, length }
+        Self { time_ns, is_sent: true, is_repeat: false, spent: None, operation: None, length }
     }
 }
 
@@ -175,13 +178,17 @@ impl Switch {
         peer: &Peer,
         time_ns: u64,
         reply: &ReplyBuffer,
-        (spent, is_repeat): (CapturedTimes, bool),
+        (spent, facts): (CapturedTimes, &CallFacts),
     ) {
         // Behind the first range of a file nothing stands where it will be.
         let first = reply.files.first().map_or(reply.bytes.len(), |(at, _)| *at);
         let known = reply.bytes.get(..first).unwrap_or(&reply.bytes);
-        let spent = Some(spent);
-        let noted = Noted { is_repeat, spent, ..Noted::sent(time_ns, reply.length()) };
+        let noted = Noted {
+            is_repeat: facts.is_repeat,
+            spent: Some(spent),
+            operation: Some(facts.operation),
+            ..Noted::sent(time_ns, reply.length())
+        };
         self.note(place, peer, noted, known);
     }
 
@@ -212,7 +219,7 @@ impl Switch {
         if !ring.reserve(kept.len()) {
             return;
         }
-        let Noted { time_ns, is_sent, is_repeat, spent, length } = noted;
+        let Noted { time_ns, is_sent, is_repeat, spent, operation, length } = noted;
         ring.push(CapturedMessage {
             time_ns,
             peer: peer.address,
@@ -221,6 +228,7 @@ impl Switch {
             is_sent,
             is_repeat,
             spent,
+            operation,
             length,
             bytes: kept.into(),
         });
@@ -412,8 +420,7 @@ impl Capture {
         self.queue.is_pressing()
     }
 
-    /// Messages that were dropped so far, since a ring was full. A message that was dropped before another one was
-    /// captured is counted when that one was taken.
+    /// Messages that were dropped so far, since a ring was full.
     pub fn dropped(&self) -> u64 {
         self.queue.dropped()
     }
@@ -540,6 +547,24 @@ mod tests {
         assert_eq!(times(queue.take(usize::MAX, || 60)), [0; 0]);
         assert_eq!(queue.waiting(), 1);
         assert_eq!(times(queue.take(usize::MAX, || 70)), [60]);
+    }
+
+    #[test]
+    fn a_reply_says_what_was_executed_whatever_was_dropped_before() {
+        let switch = Switch::default();
+        let mut queue = begin(&switch, 1, ALL);
+        let facts = CallFacts { operation: OperationId::of(100_003, 3, 6), ..CallFacts::default() };
+        let reply = ReplyBuffer { bytes: vec![1; 30], ..ReplyBuffer::default() };
+        for _ in 0..RING_MESSAGES + 3 {
+            switch.received(Place::Pool(0), &peer(1), 0, &[0; 30]);
+        }
+        let spent = CapturedTimes::default();
+        switch.replied(Place::Elsewhere, &peer(1), 1, &reply, (spent, &facts));
+        switch.repeated(&peer(1), 2, &reply.bytes);
+        let taken = queue.take(usize::MAX, || u64::MAX);
+        let told: Vec<_> =
+            taken.iter().filter(|one| one.is_sent).map(|one| one.operation).collect();
+        assert_eq!((queue.dropped(), told), (3, vec![Some(facts.operation), None]));
     }
 
     #[test]

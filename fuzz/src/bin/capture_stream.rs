@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use steadfast_control::capture::{Frame, FrameReader, MAGIC};
-use steadfast_observe::capture::{Limiter, Message};
+use steadfast_observe::capture::{Executed, Limiter, Message};
 
 fuzz_target!(|input: &[u8]| {
     let mut reader = FrameReader::default();
@@ -21,15 +21,17 @@ fuzz_target!(|input: &[u8]| {
             let mut reader = FrameReader::default();
             reader.push(&again);
             assert_eq!(reader.next_frame().ok().flatten().as_ref(), Some(&frame));
-            if let Frame::Counts(_) = frame {
-                limiter.handle_gap();
-            }
             if let Frame::Message(message) = frame {
                 let limited = limiter.limit(&Message {
                     client: message.client,
                     server: message.server,
                     is_sent: message.is_sent,
                     length: message.length as usize,
+                    executed: message.executed.map(|call| Executed {
+                        program: call.program,
+                        version: call.version,
+                        procedure: call.procedure,
+                    }),
                     bytes: &message.bytes,
                 });
                 assert!(limited.head_bytes <= message.bytes.len());

@@ -54,7 +54,6 @@ impl Feed {
         let is_due = |(since, before): (Instant, CaptureCounts)| {
             before != counts || since.elapsed() >= QUIET
         };
-        // Before the messages, so that a reader knows before it sees them that others may be missing.
         if self.told.is_none_or(is_due) {
             Frame::Counts(counts).write(&mut bytes);
             self.told = Some((Instant::now(), counts));
@@ -130,6 +129,7 @@ mod tests {
                 is_sent: false,
                 is_repeat: false,
                 times: None,
+                executed: None,
                 length: 9,
                 bytes: vec![7; 9],
             };

@@ -2,13 +2,16 @@
 //!
 //! [`Limiter`] sees the calls and replies of all connections in their order. It knows NFS 2, 3 and 4, and the programs
 //! beside it. Of what it does not know, the head of RPC is left. Symbolic links, names and owners are not contents.
+//!
+//! What results a reply has is told by who executed its call ([`Executed`]). It is not concluded from a call with the same
+//! number: calls are lost, and numbers used again.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use steadfast_wire::nfs2::NfsFh2;
 use steadfast_wire::nfs3::{self, NfsFh3};
-use steadfast_wire::rpc::{CallHeader, RPCSEC_GSS, ReplyHeader};
+use steadfast_wire::rpc::{CallHeader, RPCSEC_GSS, ReplyHeader, ReplyStatus};
 use steadfast_xdr::{Decode, Reader, XdrError};
 
 use super::compound::contents::{self as compound, goes_on};
@@ -34,8 +37,21 @@ pub struct Message<'a> {
     pub is_sent: bool,
     /// Its whole length in bytes.
     pub length: usize,
+    /// Of a reply of the server: what was executed, if it is known.
+    pub executed: Option<Executed>,
     /// What there is of it.
     pub bytes: &'a [u8],
+}
+
+/// A procedure that was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Executed {
+    /// RPC program.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// Number of the procedure.
+    pub procedure: u32,
 }
 
 /// What is said of a message.
@@ -61,10 +77,9 @@ enum Results {
 
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    results: Results,
     is_wanted: bool,
-    /// [`Limiter::gaps`] when it was seen.
-    gaps: u64,
+    /// Whether its program is known.
+    is_known: bool,
 }
 
 type Key = (SocketAddr, SocketAddr, bool, u32);
@@ -77,20 +92,12 @@ pub struct Limiter {
     wanted: Vec<String>,
     young: HashMap<Key, Call>,
     old: HashMap<Key, Call>,
-    /// How many times messages were missing.
-    gaps: u64,
 }
 
 impl Limiter {
     /// One that looks for these operations, or for all if there are none.
     pub fn new(wanted: Vec<String>) -> Self {
         Self { wanted, ..Self::default() }
-    }
-
-    /// Messages are missing between those that were seen and those that come. A reply that comes may answer a call that
-    /// was not seen, and whose number is that of another one before it: its results are not known.
-    pub fn handle_gap(&mut self) {
-        self.gaps += 1;
     }
 
     /// Looks at the next message.
@@ -105,15 +112,18 @@ impl Limiter {
         let is_cut = message.bytes.len() < message.length;
         let is_call = kind == 0;
         let (head_bytes, is_wanted) = if is_call {
-            let (begin, results) = of_call(message.bytes, &mut self.names, is_cut);
+            let (begin, is_known) = of_call(message.bytes, &mut self.names, is_cut);
             let is_wanted = self.is_wanted(message.bytes);
-            let gaps = self.gaps;
-            self.remember(key(message.is_sent), Call { results, is_wanted, gaps });
+            self.remember(key(message.is_sent), Call { is_wanted, is_known });
             (begin, is_wanted)
         } else {
             let call = self.take(&key(!message.is_sent));
-            let since_gap = call.filter(|call| call.gaps == self.gaps);
-            let results = since_gap.map_or(Results::Unknown, |call| call.results);
+            let results = match (message.is_sent, message.executed) {
+                (true, Some(executed)) => results_of(executed),
+                // The server calls its clients by programs without contents alone, whichever call this answers.
+                (false, _) if call.is_some_and(|call| call.is_known) => Results::NoContents,
+                _ => Results::Unknown,
+            };
             let is_wanted = call.map_or(self.wanted.is_empty(), |call| call.is_wanted);
             (of_reply(message.bytes, results, is_cut), is_wanted)
         };
@@ -148,33 +158,37 @@ impl Limiter {
     }
 }
 
-/// Where contents begin in a call, and what its results have.
-fn of_call(bytes: &[u8], names: &mut Names, is_cut: bool) -> (usize, Results) {
+/// Where contents begin in a call, and whether its program is known.
+fn of_call(bytes: &[u8], names: &mut Names, is_cut: bool) -> (usize, bool) {
     let all = bytes.len();
     let mut r = Reader::new(bytes);
     let header = match CallHeader::decode(&mut r) {
         Ok(header) => header,
-        Err(error) if goes_on(is_cut, error) => return (all, Results::Unknown),
-        Err(_) => return (HEAD_BYTES, Results::Unknown),
+        Err(error) if goes_on(is_cut, error) => return (all, false),
+        Err(_) => return (HEAD_BYTES, false),
     };
     let begin = r.position();
-    if header.cred.flavor == RPCSEC_GSS {
-        return (begin, Results::Unknown);
+    if header.cred.flavor == RPCSEC_GSS || !programs::is_known(header.prog, header.vers) {
+        return (begin, false);
     }
-    match (header.prog, header.vers, header.proc_) {
-        (nfs3::PROGRAM, 2, 6) => (all, Results::Read2),
-        (nfs3::PROGRAM, 2, 8) => {
-            (behind::<NfsFh2<'_>>(&mut r, 12 + 4).unwrap_or(all), Results::NoContents)
-        }
-        (nfs3::PROGRAM, 3, 6) => (all, Results::Read3),
-        (nfs3::PROGRAM, 3, 7) => {
-            (behind::<NfsFh3<'_>>(&mut r, 8 + 4 + 4 + 4).unwrap_or(begin), Results::NoContents)
-        }
-        (nfs3::PROGRAM, 4, COMPOUND) => {
-            (compound::of_call(&mut r, names, is_cut).unwrap_or(all), Results::Compound)
-        }
-        (program, version, _) if programs::is_known(program, version) => (all, Results::NoContents),
-        _ => (begin, Results::Unknown),
+    let head_bytes = match (header.prog, header.vers, header.proc_) {
+        (nfs3::PROGRAM, 2, 8) => behind::<NfsFh2<'_>>(&mut r, 12 + 4).unwrap_or(all),
+        (nfs3::PROGRAM, 3, 7) => behind::<NfsFh3<'_>>(&mut r, 8 + 4 + 4 + 4).unwrap_or(begin),
+        (nfs3::PROGRAM, 4, COMPOUND) => compound::of_call(&mut r, names, is_cut).unwrap_or(all),
+        _ => all,
+    };
+    (head_bytes, true)
+}
+
+/// What the results of a procedure have.
+fn results_of(executed: Executed) -> Results {
+    let Executed { program, version, procedure } = executed;
+    match (program, version, procedure) {
+        (nfs3::PROGRAM, 2, 6) => Results::Read2,
+        (nfs3::PROGRAM, 3, 6) => Results::Read3,
+        (nfs3::PROGRAM, 4, COMPOUND) => Results::Compound,
+        _ if programs::is_known(program, version) => Results::NoContents,
+        _ => Results::Unknown,
     }
 }
 
@@ -193,7 +207,12 @@ fn of_reply(bytes: &[u8], results: Results, is_cut: bool) -> usize {
         Err(_) => return HEAD_BYTES,
     };
     let begin = r.position();
-    if !header.is_success() {
+    // What Kerberos protects is not known.
+    let is_protected = matches!(
+        header.status,
+        ReplyStatus::Accepted { verf, .. } if verf.flavor == RPCSEC_GSS
+    );
+    if !header.is_success() || is_protected {
         return begin;
     }
     // A failure has no contents.

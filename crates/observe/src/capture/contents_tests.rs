@@ -88,8 +88,20 @@ fn message(bytes: &[u8], kept: usize, is_sent: bool) -> Message<'_> {
     let client = ([192, 0, 2, 1], 700).into();
     let server = ([192, 0, 2, 2], 2049).into();
     let kept = bytes.get(..kept).unwrap_or(bytes);
-    Message { client, server, is_sent, length: bytes.len(), bytes: kept }
+    Message { client, server, is_sent, length: bytes.len(), executed: None, bytes: kept }
 }
+
+/// A reply of the server, which says what it has executed.
+fn answer(
+    bytes: &[u8],
+    kept: usize,
+    (program, version, procedure): (u32, u32, u32),
+) -> Message<'_> {
+    let executed = Some(Executed { program, version, procedure });
+    Message { executed, ..message(bytes, kept, true) }
+}
+
+const GETATTR: (u32, u32, u32) = (nfs3::PROGRAM, 3, 1);
 
 /// Bytes that may be contents are nowhere in what is kept; so many bytes of it there were before.
 fn assert_without(limiter: &mut Limiter, message: &Message<'_>) -> usize {
@@ -113,7 +125,7 @@ fn contents_are_left_out_and_all_before_them_is_kept() {
         let (program, arguments, results) = reads(which);
         limiter.limit(&message(&call(7, program, &arguments), usize::MAX, false));
         let bytes = reply(7, &results);
-        let kept = assert_without(&mut limiter, &message(&bytes, usize::MAX, true));
+        let kept = assert_without(&mut limiter, &answer(&bytes, usize::MAX, program));
         let begin = bytes.iter().position(|byte| *byte == CONTENTS[0]).unwrap();
         // READ_PLUS tells where its pieces are, which is left out with them.
         let behind = if which == 4 { 16 } else { 0 };
@@ -128,10 +140,19 @@ fn what_has_no_contents_is_kept() {
     let asked = limiter.limit(&message(&bytes, usize::MAX, false));
     assert_eq!(asked, Limited { head_bytes: bytes.len(), is_call: true, is_wanted: true });
     let bytes = reply(3, &words(&[0; 22]));
-    let answered = limiter.limit(&message(&bytes, usize::MAX, true));
+    let answered = limiter.limit(&answer(&bytes, usize::MAX, GETATTR));
     assert_eq!(answered, Limited { head_bytes: bytes.len(), is_call: false, is_wanted: true });
-    // Once more, and nobody knows what was called; nor is anything known under Kerberos, yet.
+    // Nobody says what was executed, or it is nothing that is known; nor is anything known under Kerberos, yet.
+    limiter.limit(&message(&getattr(3), usize::MAX, false));
     assert_eq!(limiter.limit(&message(&bytes, usize::MAX, true)).head_bytes, 24);
+    assert_eq!(limiter.limit(&answer(&bytes, usize::MAX, (400_000, 1, 1))).head_bytes, 24);
+    let gss = [&bytes[..12], &words(&[RPCSEC_GSS, 0]), &bytes[20..]].concat();
+    assert_eq!(limiter.limit(&answer(&gss, usize::MAX, GETATTR)).head_bytes, 24);
+    // A client answers the server, which calls it by programs without contents.
+    let recall = call(9, (0x4000_0000, 1, 1), &words(&[0; 9]));
+    assert_eq!(limiter.limit(&message(&reply(9, &[0; 40]), usize::MAX, false)).head_bytes, 24);
+    limiter.limit(&message(&recall, usize::MAX, true));
+    assert_eq!(limiter.limit(&message(&reply(9, &[0; 40]), usize::MAX, false)).head_bytes, 64);
     let gss = OpaqueAuth { flavor: RPCSEC_GSS, body: &[0; 20] };
     let (arguments, program) = writes(1);
     let bytes = call_by(4, program, gss, &arguments);
@@ -140,7 +161,7 @@ fn what_has_no_contents_is_kept() {
     let (program, arguments, _) = reads(1);
     limiter.limit(&message(&call(5, program, &arguments), usize::MAX, false));
     let bytes = reply(5, &failed);
-    assert_eq!(limiter.limit(&message(&bytes, usize::MAX, true)).head_bytes, bytes.len());
+    assert_eq!(limiter.limit(&answer(&bytes, usize::MAX, program)).head_bytes, bytes.len());
 }
 
 #[test]
@@ -177,62 +198,66 @@ fn behind_what_no_server_understands_nothing_is_kept() {
         let answered = [words(&[0, 0, 2, Op4::LayoutCommit as u32, 0, 5]), data.clone()].concat();
         let bytes = reply(7, &answered);
         let begin = bytes.iter().position(|byte| *byte == CONTENTS[0]).unwrap();
-        assert_without(&mut limiter, &message(&bytes, begin + 8, true));
+        assert_without(&mut limiter, &answer(&bytes, begin + 8, (nfs3::PROGRAM, 4, 1)));
     }
 }
 
 #[test]
-fn what_is_asked_for_is_known_behind_a_gap_and_results_are_not() {
-    let mut limiter = Limiter::new(vec!["getattr".to_owned()]);
-    let results = words(&[0; 22]);
-    let answered = reply(3, &results);
-    limiter.limit(&message(&getattr(3), usize::MAX, false));
-    limiter.handle_gap();
-    let limited = limiter.limit(&message(&answered, usize::MAX, true));
-    assert_eq!(limited, Limited { head_bytes: 24, is_call: false, is_wanted: true });
-    limiter.limit(&message(&getattr(3), usize::MAX, false));
-    let limited = limiter.limit(&message(&answered, usize::MAX, true));
-    assert_eq!(limited.head_bytes, answered.len());
+fn a_reply_to_another_call_of_the_same_number_has_its_own_results() {
+    let (program, arguments, results) = reads(1);
+    let (read, answered) = (call(7, program, &arguments), reply(7, &results));
+    // The call that was executed was dropped, or came before another one that waits.
+    for calls in [&[getattr(7)][..], &[read.clone(), getattr(7)], &[getattr(7), read.clone()]] {
+        let mut limiter = Limiter::default();
+        for call in calls {
+            limiter.limit(&message(call, usize::MAX, false));
+        }
+        assert_without(&mut limiter, &answer(&answered, usize::MAX, program));
+        let attributes = reply(7, &words(&[0; 22]));
+        let limited = limiter.limit(&answer(&attributes, usize::MAX, GETATTR));
+        assert_eq!(limited.head_bytes, attributes.len());
+    }
 }
 
-/// A call, and its reply.
-fn exchange(which: usize, xid: u32) -> (Vec<u8>, Vec<u8>) {
+/// A call, its reply, and what is executed.
+fn exchange(which: usize, xid: u32) -> (Vec<u8>, Vec<u8>, (u32, u32, u32)) {
     match which {
-        0 => (getattr(xid), reply(xid, &words(&[0; 22]))),
+        0 => (getattr(xid), reply(xid, &words(&[0; 22])), GETATTR),
         1..=4 => {
             let (arguments, program) = writes(which - 1);
-            (call(xid, program, &arguments), reply(xid, &words(&[0; 30])))
+            (call(xid, program, &arguments), reply(xid, &words(&[0; 30])), program)
         }
         _ => {
             let (program, arguments, results) = reads(which - 5);
-            (call(xid, program, &arguments), reply(xid, &results))
+            (call(xid, program, &arguments), reply(xid, &results), program)
         }
     }
 }
 
 proptest! {
-    /// Any message may be missing, and numbers of calls come again.
+    /// Any message may be missing, replies come in any order and perhaps without what was executed, and numbers of
+    /// calls come again while others wait.
     #[test]
     fn contents_are_left_out_whatever_is_dropped(
-        exchanges in proptest::collection::vec(
-            (0..11_usize, 7..9_u32, any::<[bool; 2]>(), prop_oneof![Just(usize::MAX), 0..400_usize]),
-            1..12,
+        messages in proptest::collection::vec(
+            (
+                0..11_usize,
+                7..9_u32,
+                any::<[bool; 2]>(),
+                prop_oneof![Just(usize::MAX), 0..400_usize],
+            ),
+            1..24,
         ),
     ) {
         let mut limiter = Limiter::default();
-        let mut is_gap = false;
-        for (which, xid, is_there, kept) in exchanges {
-            let (asked, answered) = exchange(which, xid);
-            for (bytes, is_sent) in [(asked, false), (answered, true)] {
-                if !is_there[usize::from(is_sent)] {
-                    is_gap = true;
-                    continue;
-                }
-                if std::mem::take(&mut is_gap) {
-                    limiter.handle_gap();
-                }
-                assert_without(&mut limiter, &message(&bytes, kept, is_sent));
-            }
+        for (which, xid, [is_reply, is_told], kept) in messages {
+            let (asked, answered, program) = exchange(which, xid);
+            let message = match (is_reply, is_told) {
+                (false, _) => message(&asked, kept, false),
+                (true, true) => answer(&answered, kept, program),
+                (true, false) => message(&answered, kept, true),
+            };
+            assert_without(&mut limiter, &message);
         }
     }
 
@@ -250,18 +275,12 @@ proptest! {
         assert_without(&mut limiter, &message(&bytes, kept, false));
         let (program, arguments, results) = reads(read);
         let mut bytes = call(7, program, &arguments);
-        // It may be another procedure's then, with the same bytes as something else.
+        // It may be another procedure's then, but for who executes it.
         if let Some((place, value)) = damage {
             let place = usize::from(place) % bytes.len();
             bytes[place] = value;
         }
         limiter.limit(&message(&bytes, kept, false));
-        let bytes = reply(7, &results);
-        let answered = message(&bytes, kept_of_reply, true);
-        if damage.is_none() {
-            assert_without(&mut limiter, &answered);
-        } else {
-            limiter.limit(&answered);
-        }
+        assert_without(&mut limiter, &answer(&reply(7, &results), kept_of_reply, program));
     }
 }

@@ -36,7 +36,7 @@ mod tables;
 pub(crate) mod testing;
 
 pub use connection::{Observed, Observer, REPLY_WAIT_NS};
-pub use contents::{Limited, Limiter, Message};
+pub use contents::{Executed, Limited, Limiter, Message};
 pub use counts::Counts;
 pub use dissector::{DEFAULT_PORTS, Dissector};
 pub use handle::{Handle, Names};

@@ -10,7 +10,7 @@ use steadfast_control::capture::{
 
 use crate::capture::is_operation;
 
-/// Exit status: 0 captured, 1 the server cannot be asked or the file not be written, 2 wrong usage.
+/// Exit status: 0 captured, 1 the server cannot be asked or the file not be written to its end, 2 wrong usage.
 #[derive(Clone, Debug, Args)]
 pub struct CaptureArguments {
     /// The pcapng file to make, for its owner alone; `-` for standard output, which is the default unless that is a

@@ -22,7 +22,7 @@ pub use self::arguments::CaptureArguments;
 use self::output::{Interrupt, Target};
 use self::packets::Packets;
 use crate::capture::file::PacketWriter;
-use crate::capture::{Limiter, Message};
+use crate::capture::{Executed, Limiter, Message};
 
 /// How often it is looked whether there is a signal, and what was written is made visible to who reads the file.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -74,6 +74,9 @@ pub enum CaptureError {
         #[source]
         error: io::Error,
     },
+    /// It was interrupted, and its output not read on.
+    #[error("{0}")]
+    Incomplete(Box<Summary>),
     /// Signals.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -85,7 +88,7 @@ enum End {
     Wanted,
     /// Nobody has the output open to read.
     Reader,
-    /// Nobody has read it since it was to end.
+    /// Nobody has read it on after an interrupt.
     StillReader,
     /// The server told it, since this program did not read.
     CutOff,
@@ -158,13 +161,22 @@ pub fn run(client: &Client, arguments: &CaptureArguments) -> Result<Summary, Cap
         Err(Stopped::Ask(error)) => return Err(error.into()),
         Err(Stopped::Io(error)) => return Err(error.into()),
         Err(Stopped::Write(error)) => match broken(&error, &interrupt) {
-            Some(end) => end,
+            // What was begun is no whole block: nothing may follow it.
+            Some(end) => return ended(recording.summary(end, place)),
             None => return Err(recording.failed(error, place)),
         },
     };
     // The server need not copy messages any more. What still waits there is neither written nor counted.
     drop(stream);
     recording.finish(end, place, &interrupt)
+}
+
+/// An output that lacks its end is a failure. One whose reader has gone is as he wanted it.
+fn ended(summary: Summary) -> Result<Summary, CaptureError> {
+    match summary.end {
+        End::StillReader => Err(CaptureError::Incomplete(Box::new(summary))),
+        _ => Ok(summary),
+    }
 }
 
 /// Why a capture goes on no more.
@@ -229,9 +241,6 @@ impl<W: Write> Recording<W> {
         interrupt: &Interrupt,
     ) -> Result<End, Stopped> {
         let mut end_at = arguments.seconds.map(|seconds| Instant::now() + seconds);
-        if let Some(end) = end_at {
-            interrupt.end_at(end);
-        }
         let bytes_max = arguments.max_mib.map(|mib| mib << 20);
         let mut next_look = Instant::now() + PATIENCE;
         let mut is_ending = false;
@@ -258,9 +267,6 @@ impl<W: Write> Recording<W> {
                     return Ok(End::CutOff);
                 }
                 Captured::Frame(Frame::Counts(counts)) => {
-                    if counts.dropped > self.counts.dropped {
-                        self.limiter.handle_gap();
-                    }
                     self.counts = counts;
                 }
                 Captured::Frame(Frame::Message(message)) => {
@@ -280,6 +286,11 @@ impl<W: Write> Recording<W> {
             server: captured.server,
             is_sent: captured.is_sent,
             length: captured.length as usize,
+            executed: captured.executed.map(|call| Executed {
+                program: call.program,
+                version: call.version,
+                procedure: call.procedure,
+            }),
             bytes: &captured.bytes,
         };
         let limited = self.limiter.limit(&message);
@@ -332,7 +343,7 @@ impl<W: Write> Recording<W> {
                 None => return Err(CaptureError::Broken { summary: Box::new(summary), error }),
             },
         }
-        Ok(summary)
+        ended(summary)
     }
 }
 

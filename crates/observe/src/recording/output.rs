@@ -2,15 +2,14 @@
 //! ends the wait.
 
 use std::cell::Cell;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use steadfast_sys::process::Signals;
 
@@ -19,7 +18,7 @@ use crate::private_file;
 
 /// How often it is looked whether somebody has opened a pipe to read.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// For the output to take what is left, after an interrupt or the time that was asked for.
+/// For the output to take the next piece of what is left, after an interrupt.
 const LAST: Duration = Duration::from_secs(1);
 /// A pipe that can be written to takes so much without a wait (`PIPE_BUF`).
 const PIECE_BYTES: usize = 4096;
@@ -29,6 +28,8 @@ const PIECE_BYTES: usize = 4096;
 pub(super) struct Interrupt {
     signals: Signals,
     has_come: Cell<bool>,
+    /// A second one has.
+    is_urgent: Cell<bool>,
     until: Cell<Option<Instant>>,
     has_given_up: Cell<bool>,
 }
@@ -39,6 +40,7 @@ impl Interrupt {
         Ok(Self {
             signals: Signals::block()?,
             has_come: Cell::new(false),
+            is_urgent: Cell::new(false),
             until: Cell::new(None),
             has_given_up: Cell::new(false),
         })
@@ -49,19 +51,17 @@ impl Interrupt {
         while self.signals.wait(Duration::ZERO)?.is_some() {
             let now = Instant::now();
             // With a second one, nothing is waited for.
-            let is_first = !self.has_come.replace(true);
-            self.end_by(if is_first { now + LAST } else { now });
+            self.is_urgent.set(self.has_come.replace(true));
+            self.until.set(Some(if self.is_urgent.get() { now } else { now + LAST }));
         }
         Ok(self.has_come.get())
     }
 
-    /// The capture ends then, and the output gets little more time.
-    pub(super) fn end_at(&self, end: Instant) {
-        self.end_by(end + LAST);
-    }
-
-    fn end_by(&self, end: Instant) {
-        self.until.set(Some(self.until.get().map_or(end, |until| until.min(end))));
+    /// The output took something: who reads slowly gets all that is left, but after a second signal.
+    fn has_taken(&self) {
+        if self.has_come.get() && !self.is_urgent.get() {
+            self.until.set(Some(Instant::now() + LAST));
+        }
     }
 
     /// Whether the output took nothing for so long that it was waited for no longer.
@@ -71,6 +71,10 @@ impl Interrupt {
 
     /// Waits until an output can be written to.
     fn wait_for(&self, output: &File) -> io::Result<()> {
+        // Also what is still buffered is not written then: the file is cut, and nothing else follows.
+        if self.has_given_up.get() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         loop {
             let left = self.until.get().map(|it| it.saturating_duration_since(Instant::now()));
             let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
@@ -125,9 +129,20 @@ impl Target {
         if is_there && !may_be_there {
             return Err(CaptureError::Exists(place.to_owned()));
         }
-        match kind {
-            None => Ok(Self::New { replaces }),
-            Some(kind) => opened(place, kind.is_fifo(), interrupt).map(Self::Open),
+        let has_no_reader = Cell::new(false);
+        let opened = private_file::open_special(place, || {
+            has_no_reader.set(interrupt.look()?);
+            std::thread::sleep(PATIENCE);
+            Ok(!has_no_reader.get())
+        });
+        match opened {
+            Ok(None) => Ok(Self::New { replaces }),
+            Ok(Some(file)) => Ok(Self::Open(file)),
+            Err(_) if has_no_reader.get() => Err(CaptureError::NoReader(place.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(CaptureError::Exists(place.to_owned()))
+            }
+            Err(error) => Err(CaptureError::Write { path: place.to_owned(), error }),
         }
     }
 
@@ -150,27 +165,6 @@ impl Target {
     }
 }
 
-/// Opens what is no regular file; a pipe, when somebody reads it.
-fn opened(place: &Path, is_pipe: bool, interrupt: &Interrupt) -> Result<File, CaptureError> {
-    let wrong = |error| CaptureError::Write { path: place.to_owned(), error };
-    let mut options = OpenOptions::new();
-    options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    loop {
-        match options.open(place) {
-            Err(error) if is_pipe && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
-                if interrupt.look()? {
-                    return Err(CaptureError::NoReader(place.to_owned()));
-                }
-                std::thread::sleep(PATIENCE);
-            }
-            Ok(file) if file.metadata().map_err(wrong)?.is_file() => {
-                return Err(CaptureError::Exists(place.to_owned()));
-            }
-            result => return result.map_err(wrong),
-        }
-    }
-}
-
 /// An output that waits no longer than [`Interrupt`] says.
 #[derive(Debug)]
 pub(super) struct Output<'i> {
@@ -190,7 +184,10 @@ impl Write for Output<'_> {
             self.interrupt.wait_for(&self.file)?;
             match self.file.write(piece) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
+                result => {
+                    self.interrupt.has_taken();
+                    return result;
+                }
             }
         }
     }

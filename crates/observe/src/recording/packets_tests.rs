@@ -17,7 +17,7 @@ fn message(is_v6: bool, is_sent: bool, bytes: &[u8], length: usize) -> Message<'
         ([192, 0, 2, 1].into(), [192, 0, 2, 2].into())
     };
     let (client, server) = (SocketAddr::new(client, 700), SocketAddr::new(server, 2049));
-    Message { client, server, is_sent, length, bytes }
+    Message { client, server, is_sent, length, executed: None, bytes }
 }
 
 /// The frames of a message, each with its true length.

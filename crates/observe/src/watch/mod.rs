@@ -8,11 +8,12 @@ mod screen;
 mod session;
 mod text;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use steadfast_sys::packet_ring::RingStatistics;
 use steadfast_sys::process::Signals;
 
@@ -92,7 +93,7 @@ pub fn run(arguments: &WatchArguments) -> Result<(), WatchError> {
     if let Some(path) = &arguments.replay {
         return replay(path, ports, arguments, &signals);
     }
-    let mut watch = Watch::begin(ports, arguments)?;
+    let mut watch = Watch::begin(ports, arguments, &signals)?;
     if io::stdout().is_terminal() && !arguments.json {
         screen::run(&mut watch, arguments, &signals)?;
     } else {
@@ -110,11 +111,16 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(ports: &[u16], arguments: &WatchArguments) -> Result<Self, WatchError> {
+    fn begin(
+        ports: &[u16],
+        arguments: &WatchArguments,
+        signals: &Signals,
+    ) -> Result<Self, WatchError> {
         let live = Live::open(arguments.interface.as_deref(), ports.iter().copied().collect())?;
+        let has_ended = || signals.wait(Duration::ZERO).map(|signal| signal.is_some());
         let record = match &arguments.record {
             None => None,
-            Some(path) => Some(recording(path, |file| {
+            Some(path) => Some(recording(path, has_ended, |file| {
                 PacketWriter::new(BufWriter::with_capacity(1 << 20, file))
             })?),
         };
@@ -177,14 +183,24 @@ impl Watch {
     }
 }
 
-fn recording<T>(path: &Path, begin: impl FnOnce(File) -> io::Result<T>) -> Result<T, WatchError> {
-    // Pipes and devices are no files to be replaced.
-    let is_file = path.metadata().map_or(true, |found| found.is_file());
-    let file = if is_file {
-        private_file::create(path, true)
-    } else {
-        OpenOptions::new().write(true).open(path)
+fn recording<T>(
+    path: &Path,
+    mut has_ended: impl FnMut() -> io::Result<bool>,
+    begin: impl FnOnce(File) -> io::Result<T>,
+) -> Result<T, WatchError> {
+    let waits = || {
+        std::thread::sleep(PATIENCE);
+        has_ended().map(|has_ended| !has_ended)
     };
+    // Pipes and devices are no files to be replaced.
+    let file = private_file::open_special(path, waits).and_then(|opened| match opened {
+        None => private_file::create(path, true),
+        Some(file) => {
+            let flags = fcntl_getfl(&file)?;
+            fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+            Ok(file)
+        }
+    });
     let begun = file.and_then(begin);
     begun.map_err(|error| WatchError::Record { path: path.to_owned(), error })
 }
@@ -297,9 +313,10 @@ mod tests {
         std::fs::write(&path, "before")?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644))?;
         let opened = std::fs::File::open(&path)?;
-        super::recording(&path, |_| Ok(())).map_err(io::Error::other)?;
+        super::recording(&path, || Ok(true), |_| Ok(())).map_err(io::Error::other)?;
         assert_eq!((opened.metadata()?.nlink(), opened.metadata()?.len()), (0, 6));
-        super::recording("/dev/null".as_ref(), |_| Ok(())).map_err(io::Error::other)?;
+        super::recording("/dev/null".as_ref(), || Ok(true), |_| Ok(()))
+            .map_err(io::Error::other)?;
         assert_eq!(path.metadata()?.permissions().mode() & 0o777, 0o600);
         Ok(())
     }

@@ -267,7 +267,7 @@ impl Executor {
                 if context.shared.capture.wants().is_any() {
                     let (place, now_ns) =
                         (Place::Pool(context.pool.index), context.shared.stamp_ns());
-                    let spent = (CapturedTimes::of(&executed, None), executed.facts.is_repeat);
+                    let spent = (CapturedTimes::of(&executed, None), &executed.facts);
                     context.shared.capture.replied(place, asked.peer, now_ns, reply, spent);
                 }
                 match asked.address.take() {

@@ -174,7 +174,7 @@ impl ReplySender {
         self.counters.bytes_out.add(bytes_out as u64);
         if shared.capture.wants().is_any() && settled.is_ok() && bytes_out > 0 {
             let now_ns = shared.stamp_ns();
-            let spent = (CapturedTimes::of(&executed, Some(now_ns)), executed.facts.is_repeat);
+            let spent = (CapturedTimes::of(&executed, Some(now_ns)), &executed.facts);
             to.with_peer(|peer| {
                 shared.capture.replied(Place::Elsewhere, peer, now_ns, &self.reply, spent);
             });

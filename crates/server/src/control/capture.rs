@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use steadfast_control::api::Who;
-use steadfast_control::capture::{CaptureCounts, CaptureFilter, CapturedMessage, CapturedTimes};
+use steadfast_control::capture::{
+    CaptureCounts, CaptureFilter, CapturedMessage, CapturedTimes, ExecutedCall,
+};
 use steadfast_control::service::{CaptureSource, CapturedPart};
 use steadfast_control::{Refusal, RefusalKind};
+use steadfast_engine::OperationId;
 use steadfast_runtime::{self as runtime, Capture, CaptureOptions, CaptureRuns, Observer};
 
 /// How long another capture may take to end.
@@ -50,7 +53,6 @@ impl CaptureSource for Source {
     fn take(&mut self, bytes_max: usize) -> CapturedPart {
         let Some(capture) = &mut self.capture else { return CapturedPart::default() };
         let messages: Vec<_> = capture.take(bytes_max).into_iter().map(told).collect();
-        // Behind the messages: what was dropped before one of them was captured is counted.
         let counts =
             CaptureCounts { dropped: capture.dropped(), room_bytes: capture.room_bytes() as u64 };
         self.messages += messages.len() as u64;
@@ -97,7 +99,18 @@ fn told(message: runtime::CapturedMessage) -> CapturedMessage {
             waited_ns: spent.waited_ns,
             stable_ns: spent.stable_ns,
         }),
+        executed: message.operation.and_then(executed),
         length: u32::try_from(message.length).unwrap_or(u32::MAX),
         bytes: message.bytes.into_vec(),
     }
+}
+
+/// `None` if it is none that the server knows.
+fn executed(operation: OperationId) -> Option<ExecutedCall> {
+    let name = operation.name();
+    (operation != OperationId::OTHER).then_some(ExecutedCall {
+        program: name.program,
+        version: name.version,
+        procedure: name.procedure,
+    })
 }

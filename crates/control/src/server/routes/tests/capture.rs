@@ -34,6 +34,7 @@ impl CaptureSource for Source {
             is_sent: false,
             is_repeat: false,
             times: None,
+            executed: None,
             length: self.length,
             bytes: vec![7; self.length as usize],
         };
