@@ -2,7 +2,7 @@
 //!
 //! [`Sizes`] knows which share has which size in effect, [`Ledger`] which limits this server has set.
 //! Setting a limit is part of a change of shares, which is not done before the limit holds. What may
-//! take as long as a disk hangs and need not be waited for, [`Settling`] does on a thread of its own, without
+//! take as long as a disk hangs and need not be waited for, `settling` does on a thread of its own, without
 //! the lock of the shares: taking limits away, and having the disk know what was set.
 
 mod ledger;
