@@ -255,6 +255,39 @@ fn the_limit_of_a_faulty_share_goes_with_its_line() {
     stop(running);
 }
 
+/// Somebody else's limit that could not be replaced stays his: it is not taken away later, as if it were the server's.
+#[test]
+fn a_limit_that_could_not_be_replaced_stays() {
+    let Some(sized) = Sized::new() else { return };
+    sized.enable_quotas();
+    let one = sized.subvolume("one");
+    let running = sized.start();
+    sized.add(&one, "20M");
+    let group = sized.place.state.join("shares.d/default.toml");
+    eventually("the group's file is written", || {
+        std::fs::read_to_string(&group).is_ok_and(|text| text.contains("size=20M"))
+    });
+    stop(running);
+    std::fs::remove_file(sized.place.state.join("shares.sizes")).unwrap();
+    set_limit(&one, "7M");
+    let running = sized.start();
+    eventually("it is not served", || sized.show(&one)["state"] == "faulty");
+    let at = utf8(sized.disk.at());
+    assert!(run(&["mount", "-o", "remount,ro", at]));
+    sized.ask(&["share", "accept", utf8(&one)]);
+    assert_eq!(sized.show(&one)["state"], "faulty");
+    assert!(run(&["mount", "-o", "remount,rw", at]));
+    sized.ask(&["reload"]);
+    // Longer than the server gathers what it does to limits.
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(limit(&one), Some(7 * MIB));
+    let ledger = std::fs::read_to_string(sized.place.state.join("shares.sizes")).unwrap();
+    assert!(ledger.contains("\nforget "), "{ledger}");
+    sized.told(&["share", "accept", utf8(&one)]);
+    assert_eq!((limit(&one), &sized.show(&one)["state"]), (Some(20 * MIB), &"enabled".into()));
+    stop(running);
+}
+
 /// A thousand shares have sizes: each is enforced, told and shown to clients, and changed while they work.
 #[test]
 fn a_thousand_shares_have_sizes() {

@@ -145,6 +145,12 @@ fn calls_are_sent_to_a_collector_each_once() {
     let ids: HashSet<_> = calls.iter().map(|spans| spans[0]["traceId"].to_string()).collect();
     assert_eq!(ids.len(), calls.len(), "each once");
     assert!(said.contains(&format!("{} calls as {} spans", calls.len(), told.len())), "{said}");
+
+    // Nobody calls any more: what the recorder has is not told again and again.
+    let words =
+        ["traces", "--state-directory", &state, "--print", "--interval", "0.1", "--seconds", "2"];
+    let done = output(&words);
+    assert_eq!(stderr(&done), "0 calls as 0 spans\n", "{}", String::from_utf8_lossy(&done.stdout));
 }
 
 #[test]

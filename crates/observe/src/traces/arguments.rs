@@ -7,6 +7,8 @@ use clap::Args;
 
 /// The flight recorder keeps so few calls that a longer interval would lose most.
 const INTERVAL_MOST: Duration = Duration::from_secs(60);
+/// Ten years.
+const SECONDS_MOST: u64 = 315_360_000;
 const INTERVAL_LEAST: Duration = Duration::from_millis(100);
 
 /// Exit status: 0 sent, 1 not, 2 wrong usage.
@@ -30,7 +32,7 @@ pub struct TracesArguments {
     /// Only calls of this client.
     #[arg(long, value_name = "ADDRESS")]
     pub client: Option<IpAddr>,
-    /// Only calls of this procedure, or COMPOUNDs with this operation: `WRITE`, in any case.
+    /// Only calls of this procedure, or COMPOUNDs with this operation among their first eight: `WRITE`, in any case.
     #[arg(long, value_name = "NAME")]
     pub operation: Option<String>,
     /// Only calls that took so many microseconds or more.
@@ -40,7 +42,7 @@ pub struct TracesArguments {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,
     /// End after so many seconds.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MOST))]
     pub seconds: Option<u64>,
 }
 

@@ -27,6 +27,10 @@ use crate::screen::print;
 const PATH: &str = "/v1/traces";
 /// Calls of one request.
 const CALLS_A_REQUEST: usize = 256;
+/// Calls of so many seconds may be sent at once, if fewer were before.
+const CREDIT_MOST_S: f64 = 60.0;
+/// A collector that asks not to be asked for longer is asked all the same.
+const PATIENCE_MOST: Duration = Duration::from_secs(300);
 /// Calls that wait for the collector. Of more the oldest are dropped.
 const CALLS_WAITING_MAX: usize = 16_384;
 
@@ -67,16 +71,21 @@ pub fn run(client: &Client, arguments: &TracesArguments) -> Result<(), TracesErr
     let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     seen.new_of(ask(client)?, &wanted, 0);
     let (mut asked, mut is_away) = (Instant::now(), false);
+    let mut credit = 0.0;
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let is_over = left.is_some_and(|left| left.is_zero())
             || signals
                 .wait(left.map_or(arguments.interval, |left| left.min(arguments.interval)))?
                 .is_some();
-        let most = asked.elapsed().as_secs_f64() * f64::from(arguments.rate);
         match ask(client) {
             Ok(document) => {
-                let (origin, calls) = seen.new_of(document, &wanted, most as usize);
+                // What is left of it is for the next time: a rate may be less than one call an interval.
+                let rate = f64::from(arguments.rate);
+                credit += asked.elapsed().as_secs_f64() * rate;
+                credit = f64::min(credit, rate * CREDIT_MOST_S + 1.0);
+                let (origin, calls) = seen.new_of(document, &wanted, credit as usize);
+                credit -= calls.len() as f64;
                 sender.add(&origin, calls);
                 (asked, is_away) = (Instant::now(), false);
             }
@@ -86,7 +95,7 @@ pub fn run(client: &Client, arguments: &TracesArguments) -> Result<(), TracesErr
             }
             Err(_) => {}
         }
-        if !sender.send(is_over)? || is_over {
+        if !sender.send(is_over, &signals)? || is_over {
             break;
         }
     }
@@ -158,8 +167,8 @@ impl Sender {
     }
 
     /// Sends what waits, as far as the collector takes it; `is_last`: also if it asked for patience. `false` if nobody
-    /// reads the output any more.
-    fn send(&mut self, is_last: bool) -> io::Result<bool> {
+    /// reads the output any more, or a signal came.
+    fn send(&mut self, is_last: bool, signals: &Signals) -> io::Result<bool> {
         if !is_last && self.not_before.is_some_and(|time| Instant::now() < time) {
             return Ok(true);
         }
@@ -179,6 +188,9 @@ impl Sender {
                 Ok(answer) => {
                     self.is_taken(&answer);
                     self.are_sent(calls.len(), spans);
+                    if signals.wait(Duration::ZERO)?.is_some() {
+                        return Ok(false);
+                    }
                 }
                 Err(PostError::Refused(why)) => {
                     let count = calls.len();
@@ -193,7 +205,7 @@ impl Sender {
                     if !std::mem::replace(&mut self.is_failing, true) {
                         eprintln!("steadfast traces: {}: {why}; trying again", collector.url());
                     }
-                    self.not_before = after.map(|after| Instant::now() + after);
+                    self.not_before = after.map(|after| Instant::now() + after.min(PATIENCE_MOST));
                     return Ok(true);
                 }
             }

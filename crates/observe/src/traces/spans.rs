@@ -36,15 +36,18 @@ impl Origin {
         format!("{:x}-{}", self.started_unix_ms, self.process)
     }
 
-    /// The same call has the same number whoever tells of it, and no other has it.
+    /// The same call has the same number whoever tells of it, and no other has it: by what was measured of it. When it was
+    /// received is no part of that: the server reckons that anew for each document, from two clocks that drift.
     pub(super) fn trace_id(&self, call: &Recorded) -> u128 {
+        let Stages { receive_ns, queue_ns, send_ns, .. } = call.stages;
         let named = format!(
-            "{} {} {:x} {} {}",
+            "{} {} {:x} {} {} {} {receive_ns} {queue_ns} {send_ns}",
             self.instance(),
             call.client,
             call.xid,
-            call.begun_unix_us,
-            call.name
+            call.name,
+            call.latency_ns,
+            call.execution_ns,
         );
         // No valid id is 0.
         xxh3_128(named.as_bytes()).max(1)
@@ -270,9 +273,12 @@ mod tests {
         let origin = Origin::default();
         let id = origin.trace_id(&call());
         assert_eq!(id, origin.trace_id(&call()));
+        let drifted = Recorded { begun_unix_us: 1_000_001, ..call() };
+        assert_eq!(id, origin.trace_id(&drifted), "the clocks have moved against each other");
         for other in [
             Recorded { xid: 8, ..call() },
-            Recorded { begun_unix_us: 1, ..call() },
+            Recorded { latency_ns: 901, ..call() },
+            Recorded { execution_ns: 301, ..call() },
             Recorded { client: "192.0.2.8:700".to_owned(), ..call() },
         ] {
             assert_ne!(id, origin.trace_id(&other));

@@ -19,7 +19,7 @@ use steadfast_posixfs::{LookedAt, NoQgroup, Qgroup, is_inconsistent};
 use steadfast_shares::{Share, ShareId, Size, shown_bytes};
 use steadfast_sys::identity::{self, Capability};
 
-use ledger::Ledger;
+use ledger::{Ledger, Settled};
 pub(crate) use ledger::{escaped, unescaped};
 use settling::{LIFTING_PATIENCE, Lifting};
 
@@ -208,6 +208,7 @@ impl Sizes {
         let limits: Vec<_> = limits.collect();
         let written = self.ledger.add(&limits);
         let mut left = Vec::new();
+        let mut not_ours = Vec::new();
         let mut inconsistent: HashMap<[u8; 16], bool> = HashMap::new();
         for Planned { index, id, wanted, before, directory, now } in planned {
             let InEffect { qgroup, size } = wanted;
@@ -231,10 +232,17 @@ impl Sizes {
                     flag.or_insert_with(|| is_inconsistent(&qgroup.uuid));
                 }
                 Err(why) => {
-                    left.extend(match before {
+                    let has_left = match before {
                         Some(before) => self.enter(id, before),
                         None => self.leave(id),
-                    });
+                    };
+                    if matches!(now, Now::Foreign(_)) {
+                        // It was not replaced, and stays somebody else's.
+                        self.unsettled.remove(&qgroup);
+                        not_ours.push((qgroup, Settled::NotOurs));
+                    } else {
+                        left.extend(has_left);
+                    }
                     if let Some(seen) = seen.get_mut(index)
                         && let Ok(at) = &*seen
                     {
@@ -242,6 +250,9 @@ impl Sizes {
                     }
                 }
             }
+        }
+        if let Err(why) = self.ledger.settle(&not_ours) {
+            tracing::error!("{why}");
         }
         if inconsistent.values().any(|flag| *flag) {
             tracing::warn!("{INCONSISTENT}");

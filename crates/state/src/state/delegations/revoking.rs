@@ -96,12 +96,13 @@ impl State {
             return;
         }
         let mut unrecorded = self.delegations.unrecorded.lock();
-        unrecorded.insert(*file, noted);
-        self.delegations.has_unrecorded.store(true, Ordering::Release);
+        let awaited = unrecorded.entry(*file).or_default();
+        *awaited = noted.max(*awaited);
         // It may have become stable before it was there.
-        if self.journal.records.has_kept(noted) {
+        if self.journal.records.has_kept(*awaited) {
             unrecorded.remove(file);
         }
+        self.delegations.has_unrecorded.store(!unrecorded.is_empty(), Ordering::Release);
     }
 
     /// Whether somebody has lost a delegation of this file, and the record of that is not stable yet: after a loss of all
