@@ -47,6 +47,12 @@ for name in srv tank var; do
     mkfs.ext4 -q "$disks/$name"
     mount -o loop "$disks/$name" "$name"
 done
+# For sizes of shares. Where the kernel has no btrfs, only their commands fail.
+mkdir pool
+truncate -s 1G "$disks/pool"
+if mkfs.btrfs -q "$disks/pool" >/dev/null; then
+    mount -o loop "$disks/pool" pool || true
+fi
 mkdir -p var/lib/steadfast var/log var/tmp
 
 cp -a /etc/. etc/
