@@ -201,10 +201,7 @@ fn limits_are_taken_over_by_a_server_that_does_not_know_of_them() {
     let one = sized.subvolume("one");
     let running = sized.start();
     sized.add(&one, "20M");
-    let group = sized.place.state.join("shares.d/default.toml");
-    eventually("the group's file is written", || {
-        std::fs::read_to_string(&group).is_ok_and(|text| text.contains("size=20M"))
-    });
+    sized.await_file_with("size=20M");
     stop(running);
     let ledger = sized.place.state.join("shares.sizes");
     std::fs::remove_file(&ledger).unwrap();
@@ -237,10 +234,7 @@ fn the_limit_of_a_faulty_share_goes_with_its_line() {
     let one = sized.subvolume("one");
     let running = sized.start();
     sized.add(&one, "20M");
-    let group = sized.place.state.join("shares.d/default.toml");
-    eventually("the group's file is written", || {
-        std::fs::read_to_string(&group).is_ok_and(|text| text.contains("size=20M"))
-    });
+    let group = sized.await_file_with("size=20M");
     let away = sized.disk.at().join("away");
     stop(running);
     std::fs::rename(&one, &away).unwrap();
@@ -258,20 +252,7 @@ fn the_limit_of_a_faulty_share_goes_with_its_line() {
 /// Somebody else's limit that could not be replaced stays his: it is not taken away later, as if it were the server's.
 #[test]
 fn a_limit_that_could_not_be_replaced_stays() {
-    let Some(sized) = Sized::new() else { return };
-    sized.enable_quotas();
-    let one = sized.subvolume("one");
-    let running = sized.start();
-    sized.add(&one, "20M");
-    let group = sized.place.state.join("shares.d/default.toml");
-    eventually("the group's file is written", || {
-        std::fs::read_to_string(&group).is_ok_and(|text| text.contains("size=20M"))
-    });
-    stop(running);
-    std::fs::remove_file(sized.place.state.join("shares.sizes")).unwrap();
-    set_limit(&one, "7M");
-    let running = sized.start();
-    eventually("it is not served", || sized.show(&one)["state"] == "faulty");
+    let Some((sized, one, running)) = Sized::with_another_limit() else { return };
     let at = utf8(sized.disk.at());
     assert!(run(&["mount", "-o", "remount,ro", at]));
     sized.ask(&["share", "accept", utf8(&one)]);

@@ -95,20 +95,7 @@ fn a_limit_that_was_taken_away_comes_back_without_a_log() {
 /// Somebody else's limit that was replaced comes back after a power cut: the share is served all the same, with its size.
 #[test]
 fn a_limit_that_was_replaced_comes_back() {
-    let Some(sized) = Sized::new() else { return };
-    sized.enable_quotas();
-    let one = sized.subvolume("one");
-    let running = sized.start();
-    sized.add(&one, "20M");
-    let group = sized.place.state.join("shares.d/default.toml");
-    eventually("the group's file is written", || {
-        std::fs::read_to_string(&group).is_ok_and(|text| text.contains("size=20M"))
-    });
-    stop(running);
-    std::fs::remove_file(sized.place.state.join("shares.sizes")).unwrap();
-    set_limit(&one, "7M");
-    let running = sized.start();
-    eventually("it is not served", || sized.show(&one)["state"] == "faulty");
+    let Some((sized, one, running)) = Sized::with_another_limit() else { return };
     sized.hold_settling();
     sized.told(&["share", "accept", utf8(&one)]);
     assert_eq!(limit_now(&one), Some(20 * MIB));

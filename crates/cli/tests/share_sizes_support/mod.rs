@@ -11,7 +11,7 @@ use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, 
 
 use crate::common::{PATIENCE, Place, Running, output, stderr, utf8};
 use crate::intent_log_support::disk::Disk;
-use crate::intent_log_support::run;
+use crate::intent_log_support::{run, stop};
 
 pub const MIB: u64 = 1 << 20;
 pub const CHUNK: usize = 256 << 10;
@@ -37,6 +37,32 @@ impl Sized {
         );
         let configuration = place.write("steadfast.toml", &text);
         Some(Self { disk, place, configuration })
+    }
+
+    /// A running server whose only share of the btrfs is to have 20M. It is not served, since its subvolume has a limit
+    /// that the server does not know.
+    pub fn with_another_limit() -> Option<(Self, PathBuf, Running)> {
+        let sized = Self::new()?;
+        sized.enable_quotas();
+        let one = sized.subvolume("one");
+        let running = sized.start();
+        sized.add(&one, "20M");
+        sized.await_file_with("size=20M");
+        stop(running);
+        std::fs::remove_file(sized.place.state.join("shares.sizes")).unwrap();
+        set_limit(&one, "7M");
+        let running = sized.start();
+        eventually("it is not served", || sized.show(&one)["state"] == "faulty");
+        Some((sized, one, running))
+    }
+
+    /// Waits until the file of shares that commands write has this in it; its path.
+    pub fn await_file_with(&self, word: &str) -> PathBuf {
+        let file = self.place.state.join("shares.d/default.toml");
+        eventually("the file is written", || {
+            std::fs::read_to_string(&file).is_ok_and(|text| text.contains(word))
+        });
+        file
     }
 
     pub fn start(&self) -> Running {
