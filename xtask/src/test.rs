@@ -34,6 +34,8 @@ const PACKAGES: &[&str] = &[
     "curl",
     "openssl",
     "tcpdump",
+    // The playbook in examples/.
+    "ansible-core",
     // promtool, which reads metrics and alerts as Prometheus does.
     "prometheus",
 ];

@@ -78,6 +78,38 @@ impl Server {
 }
 
 #[test]
+fn a_share_is_told_of_as_each_client_mounts_it() {
+    let server = Server::start();
+    let path = server.directory("a b");
+    server.told(&["share", "add", utf8(&path), "--client", "*"]);
+    let all = server.told(&["share", "mounting", utf8(&path), "--server-name", "nas.example"]);
+    let port = server.running.address.port();
+    let told = format!("mount -t nfs -o port={port} 'nas.example:{}' /mnt\n", utf8(&path));
+    assert!(all.contains(&told), "{all}");
+    assert!(all.contains("\nWhere=/mnt\n") && all.contains("\nkind: PersistentVolume\n"), "{all}");
+    // No port 111 is served here.
+    assert!(all.contains("none: Windows asks port 111"), "{all}");
+    assert!(server.refused(&["share", "mounting", utf8(&path), "--by", "windows"]).contains("111"));
+
+    let by =
+        |kind: &str| server.told(&["share", "mounting", utf8(&path), "--by", kind, "--at", "/d"]);
+    let fstab = by("fstab");
+    assert!(
+        fstab.ends_with(&format!("/a\\040b  /d  nfs  _netdev,nofail,port={port}  0  0\n")),
+        "{fstab}"
+    );
+    assert_eq!(fstab.lines().count(), 1, "{fstab}");
+    let shown = server.told(&["share", "show", utf8(&path)]);
+    assert!(shown.contains(&by("linux").replace(" /d\n", " /mnt\n")), "{shown}");
+    let json = server.json(&["share", "mounting", utf8(&path)]);
+    assert_eq!(json["forms"].as_array().unwrap().len(), 8);
+
+    assert!(server.refused(&["share", "mounting", "/nowhere"]).contains("no share"));
+    let refused = server.refused(&["share", "mounting", utf8(&path), "--server-name", "a b"]);
+    assert!(refused.contains("neither the name of a host"), "{refused}");
+}
+
+#[test]
 fn a_share_is_added_changed_and_removed_and_each_can_be_taken_back() {
     let server = Server::start();
     let data = server.directory("data");

@@ -462,6 +462,93 @@ impl fmt::Display for Who {
     }
 }
 
+/// `GET /v1/shares/mounting`: how a share is mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MountingRequest {
+    /// The path of the share.
+    pub path: String,
+    /// How clients name the server: a host's name or an address (default: its first address).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The directory of the client, absolute (default: `/mnt`; on macOS one in the user's home).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// How a share is mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounting {
+    /// The path of the share.
+    pub path: String,
+    /// One of each kind, in the order of [`MountKind::ALL`].
+    pub forms: Vec<MountForm>,
+}
+
+/// How a share is mounted by one kind of client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountForm {
+    /// Who mounts it.
+    pub kind: MountKind,
+    /// What is typed, or stands in a file. Its comments say in which. Empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+}
+
+/// Who mounts a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MountKind {
+    /// A shell of Linux.
+    Linux,
+    /// fstab(5).
+    Fstab,
+    /// A mount unit of systemd.
+    Systemd,
+    /// A direct map of autofs.
+    Autofs,
+    /// `steadfast mount`.
+    Steadfast,
+    /// A shell of macOS.
+    Macos,
+    /// The NFS client of Windows.
+    Windows,
+    /// A volume and a claim of Kubernetes.
+    Kubernetes,
+}
+
+impl MountKind {
+    /// All of them, most wanted first.
+    pub const ALL: [Self; 8] = [
+        Self::Linux,
+        Self::Fstab,
+        Self::Systemd,
+        Self::Autofs,
+        Self::Steadfast,
+        Self::Macos,
+        Self::Windows,
+        Self::Kubernetes,
+    ];
+
+    /// As it is typed.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Linux => "linux",
+            Self::Fstab => "fstab",
+            Self::Systemd => "systemd",
+            Self::Autofs => "autofs",
+            Self::Steadfast => "steadfast",
+            Self::Macos => "macos",
+            Self::Windows => "windows",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
+
 /// `GET /v1/explain`: about whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 use crate::Health;
 use crate::api::{
     AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History, Mistake,
-    Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
+    Mounting, MountingRequest, Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
 };
 use crate::capture::{CaptureCounts, CaptureFilter, CapturedMessage};
 use crate::clients::{ClientEnded, ClientFilter, ClientsReport};
@@ -143,6 +143,12 @@ pub trait ShareService: Send + Sync {
     /// # Errors
     /// When the question makes no sense.
     fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal>;
+
+    /// How a share is mounted, by each kind of client.
+    ///
+    /// # Errors
+    /// When there is no such share, or no client could name the server or the directory like that.
+    fn mounting(&self, request: &MountingRequest) -> Result<Mounting, Refusal>;
 
     /// Changes from now on, a batch an element: from a channel of [`EVENTS_BEHIND_MAX`].
     fn subscribe(&self) -> broadcast::Receiver<Arc<[Event]>>;

@@ -317,6 +317,11 @@ impl Engine {
         }
     }
 
+    /// The port at which clients find NFS.
+    pub fn nfs_port(&self) -> u16 {
+        self.shared.config.nfs_port
+    }
+
     /// The write verifier now (RFC 1813 §3.3.7): another number after each flush that failed.
     pub fn write_verifier(&self) -> u64 {
         self.shared.verifier.now()

@@ -29,6 +29,7 @@ mod local_locks;
 mod looker;
 mod memory;
 mod mount_lines;
+mod mounting;
 mod names;
 mod nsm;
 mod outbound;

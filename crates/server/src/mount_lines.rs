@@ -11,7 +11,7 @@ use steadfast_sys::process;
 const ADDRESSES_MAX: usize = 8;
 
 /// Where clients of NFSv4 look for it.
-const NFS_PORT: u16 = 2049;
+pub(crate) const NFS_PORT: u16 = 2049;
 
 /// How clients find our ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +38,18 @@ impl MountBy {
         Self { listen: Vec::new(), lookup: PortLookup::Told, udp: false, nfs4: false }
     }
 
-    /// The lines that mount these shares, by the addresses that the machine has now.
-    pub(crate) fn lines<'s>(&self, shares: impl Iterator<Item = &'s Share>) -> Vec<String> {
+    /// The addresses that clients may use, by those that the machine has now.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let interfaces = process::interface_addresses().unwrap_or_else(|error| {
             tracing::warn!("cannot find out this machine's addresses: {error}");
             Vec::new()
         });
-        let addresses = addresses(&self.listen, &interfaces);
+        addresses(&self.listen, &interfaces)
+    }
+
+    /// The lines that mount these shares, by the addresses that the machine has now.
+    pub(crate) fn lines<'s>(&self, shares: impl Iterator<Item = &'s Share>) -> Vec<String> {
+        let addresses = self.addresses();
         let line = |share, address| {
             if self.nfs4 {
                 return nfs4_line(share, address);
@@ -59,7 +64,7 @@ impl MountBy {
 
 /// The addresses of this machine that a client may use, most plausible first. `interfaces` are
 /// all that are up.
-pub(crate) fn addresses(listen: &[SocketAddr], interfaces: &[IpAddr]) -> Vec<SocketAddr> {
+fn addresses(listen: &[SocketAddr], interfaces: &[IpAddr]) -> Vec<SocketAddr> {
     let mut addresses = Vec::new();
     for address in listen {
         if address.ip().is_unspecified() {
@@ -90,43 +95,60 @@ fn is_link_local(ip: IpAddr) -> bool {
 
 /// One line: mounts the share on /mnt by NFSv4, which needs no other port.
 fn nfs4_line(share: &Share, server: SocketAddr) -> String {
-    let host = match server.ip() {
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
-    };
-    let device = quoted(&format!("{host}:{}", share.path));
-    match server.port() {
-        NFS_PORT => format!("mount -t nfs {device} /mnt"),
-        port => format!("mount -t nfs -o port={port} {device} /mnt"),
-    }
+    line(&nfs4_options(server.port()), share, server.ip())
 }
 
-/// One line: mounts the share on /mnt. A client finds the lock manager (NLM) by port 111 alone: where
-/// it cannot ask that, its locks are its own (`nolock`).
+/// One line: mounts the share on /mnt by NFSv3.
 pub(crate) fn mount_line(
     share: &Share,
     server: SocketAddr,
     lookup: PortLookup,
     udp: bool,
 ) -> String {
-    let mut options = "vers=3".to_owned();
-    let port = server.port();
-    if lookup == PortLookup::Told {
-        options = format!("{options},nolock,port={port},mountport={port}");
+    line(&nfs3_options(server.port(), server.is_ipv6(), lookup, udp), share, server.ip())
+}
+
+fn line(options: &[String], share: &Share, server: IpAddr) -> String {
+    linux_line(options, &format!("{}:{}", host(server), share.path), "/mnt")
+}
+
+/// The command that mounts a device on a directory with these options.
+pub(crate) fn linux_line(options: &[String], device: &str, at: &str) -> String {
+    let options =
+        if options.is_empty() { String::new() } else { format!("-o {} ", options.join(",")) };
+    format!("mount -t nfs {options}{} {}", quoted(device), quoted(at))
+}
+
+/// An address as it stands before the colon of a device.
+pub(crate) fn host(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
     }
-    let (host, protocol) = match server.ip() {
-        IpAddr::V4(ip) => (ip.to_string(), "tcp"),
-        IpAddr::V6(ip) => (format!("[{ip}]"), "tcp6"),
-    };
+}
+
+/// The options of a client of NFSv4.
+pub(crate) fn nfs4_options(port: u16) -> Vec<String> {
+    if port == NFS_PORT { Vec::new() } else { vec![format!("port={port}")] }
+}
+
+/// The options of a client of NFSv3. It finds the lock manager (NLM) by port 111 alone: where it cannot ask
+/// that, its locks are its own (`nolock`).
+pub(crate) fn nfs3_options(port: u16, ipv6: bool, lookup: PortLookup, udp: bool) -> Vec<String> {
+    let mut options = vec!["vers=3".to_owned()];
+    if lookup == PortLookup::Told {
+        options.extend(["nolock".to_owned(), format!("port={port}"), format!("mountport={port}")]);
+    }
     // mount.nfs asks port 111 for all that it is not told, though it knows both ports.
     if !udp || lookup == PortLookup::Told {
-        options = format!("{options},proto={protocol},mountproto={protocol}");
+        let protocol = if ipv6 { "tcp6" } else { "tcp" };
+        options.extend([format!("proto={protocol}"), format!("mountproto={protocol}")]);
     }
-    format!("mount -t nfs -o {options} {} /mnt", quoted(&format!("{host}:{}", share.path)))
+    options
 }
 
 /// A word as a shell reads it.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-:@%+,".contains(c)) {
         return word.to_owned();
     }

@@ -5,15 +5,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use steadfast_catalog::configuration::{PluginKind, PluginSettings};
-use steadfast_control::plugins::{Executable, Exportfs, Limits, Plugin, Plugins, Samba};
+use steadfast_control::plugins::{Executable, Exportfs, Limits, Mdns, Plugin, Plugins, Samba};
 
 use crate::error::{StartError, Tried};
 
-/// Starts them. One that is configured outweighs a program of its name.
+/// Starts them, for a server that has this port of NFS. One that is configured outweighs a program of its name.
 ///
 /// # Errors
 /// When the directory cannot be read, or there can be no threads.
-pub(crate) fn start(settings: &[PluginSettings], directory: &Path) -> Result<Plugins, StartError> {
+pub(crate) fn start(
+    settings: &[PluginSettings],
+    directory: &Path,
+    port: u16,
+) -> Result<Plugins, StartError> {
     let found = Executable::of_directory(directory, Limits::default())
         .tried_with(|| format!("cannot read {}", directory.display()))?;
     let mut plugins: BTreeMap<String, Box<dyn Plugin>> = BTreeMap::new();
@@ -21,12 +25,12 @@ pub(crate) fn start(settings: &[PluginSettings], directory: &Path) -> Result<Plu
         plugins.insert(program.name().to_owned(), Box::new(program));
     }
     for settings in settings {
-        plugins.insert(settings.name.clone(), configured(settings));
+        plugins.insert(settings.name.clone(), configured(settings, port));
     }
     Plugins::start(plugins.into_values().collect()).tried("cannot start plug-ins")
 }
 
-fn configured(settings: &PluginSettings) -> Box<dyn Plugin> {
+fn configured(settings: &PluginSettings, port: u16) -> Box<dyn Plugin> {
     let mut limits = Limits::default();
     if let Some(seconds) = settings.timeout_s {
         limits.time = Duration::from_secs(seconds);
@@ -34,6 +38,7 @@ fn configured(settings: &PluginSettings) -> Box<dyn Plugin> {
     match &settings.kind {
         PluginKind::Samba { include } => Box::new(Samba::new(include.clone(), limits)),
         PluginKind::Exportfs { file } => Box::new(Exportfs::new(file.clone(), None, limits)),
+        PluginKind::Mdns { directory } => Box::new(Mdns::new(directory.clone(), port)),
         PluginKind::Program { command } => {
             let words = command.iter().map(Into::into).collect();
             Box::new(Executable::new(&settings.name, words, limits))

@@ -544,7 +544,7 @@ fn start_shares(
         ready,
         Arc::clone(engine),
         Arc::clone(names.access()),
-        plugins::start(&settings.plugins, &plugins_directory)?,
+        plugins::start(&settings.plugins, &plugins_directory, engine.nfs_port())?,
         options.read_base,
         log.keeper(),
         share_idle(&settings.server),

@@ -39,6 +39,7 @@ pub const KEYS: &[(&str, &[&str])] = &[
     ("[names]", &names::KEYS),
     ("[plugin.smb]", &plugins::SAMBA_KEYS),
     ("[plugin.exportfs]", &plugins::EXPORTFS_KEYS),
+    ("[plugin.mdns]", &plugins::MDNS_KEYS),
     ("[plugin.NAME]", &plugins::PROGRAM_KEYS),
     ("[defaults]", &share::DEFAULTS_KEYS),
     ("[[share]]", &SHARE_KEYS),

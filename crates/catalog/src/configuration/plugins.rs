@@ -9,6 +9,7 @@ use super::document::{Document, Table};
 
 pub(super) const SAMBA_KEYS: [&str; 2] = ["include", "timeout_s"];
 pub(super) const EXPORTFS_KEYS: [&str; 2] = ["file", "timeout_s"];
+pub(super) const MDNS_KEYS: [&str; 2] = ["directory", "timeout_s"];
 pub(super) const PROGRAM_KEYS: [&str; 2] = ["command", "timeout_s"];
 /// Most plug-ins.
 const PLUGINS_MAX: usize = 32;
@@ -38,6 +39,11 @@ pub enum PluginKind {
     Exportfs {
         /// `file`, in `/etc/exports.d`.
         file: PathBuf,
+    },
+    /// Announcements by Avahi.
+    Mdns {
+        /// `directory`, where Avahi looks for services.
+        directory: PathBuf,
     },
     /// A program and its arguments.
     Program {
@@ -81,6 +87,11 @@ fn read_one(document: &mut Document<'_>, all: Table<'_>, name: String) -> Option
                 document.refuse(file.place, what, None);
             }
             PluginKind::Exportfs { file: file.value }
+        }
+        "mdns" => {
+            document.known_keys(table, &whose, &MDNS_KEYS);
+            let directory = path(document, table, "directory")?;
+            PluginKind::Mdns { directory: directory.value }
         }
         _ => {
             document.known_keys(table, &whose, &PROGRAM_KEYS);

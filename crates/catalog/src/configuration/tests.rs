@@ -379,13 +379,15 @@ fn plug_ins_and_sockets_for_tools_are_read() {
         [plugin.exportfs]
         file = "/etc/exports.d/steadfast.exports"
         timeout_s = 60
+        [plugin.mdns]
+        directory = "/etc/avahi/services"
         [plugin.list]
         command = ["/bin/list", "x"]
     "#;
     let configuration = Configuration::parse(text).expect("no mistakes");
     let plugins = &configuration.plugins;
     let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name.as_str()).collect();
-    assert_eq!(names, ["exportfs", "list", "smb"]);
+    assert_eq!(names, ["exportfs", "list", "mdns", "smb"]);
     assert_eq!(plugins[0].timeout_s, Some(60));
     assert!(configuration.server.control_listen.is_some());
     assert!(configuration.server.admin_group.is_some_and(|group| group.value == "operators"));
@@ -398,6 +400,7 @@ fn mistakes_about_plug_ins_and_sockets_are_told() {
         ("[plugin.smb]\ninclude = \"a\"\n", "must be absolute"),
         ("[plugin.smb]\ninclude = \"/a\"\nincldue = 1\n", "did you mean \"include\"?"),
         ("[plugin.exportfs]\nfile = \"/etc/exports.d/x\"\n", "end in .exports"),
+        ("[plugin.mdns]\n", "needs `directory"),
         ("[plugin.x]\n", "[plugin.x] needs `command"),
         ("[plugin.x]\ncommand = []\n", "empty"),
         ("[plugin.x]\ncommand = [\"x\"]\n", "absolute path"),

@@ -199,6 +199,6 @@ fn protocols_mistake(protocols: &[String]) -> Option<FieldMistake> {
         Field::Key("protocols"),
         format!("{} is no protocol's name: lower-case letters, digits, - and _", shown(wrong)),
     );
-    mistake.suggestion = nearest(wrong, ["nfs", "smb", "exportfs"]).map(String::from);
+    mistake.suggestion = nearest(wrong, ["nfs", "smb", "exportfs", "mdns"]).map(String::from);
     Some(mistake)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use steadfast_catalog::manage::DEFAULT_GROUP;
-use steadfast_control::api::ShareState;
+use steadfast_control::api::{MountKind, ShareState};
 use steadfast_shares::RuleSpec;
 
 use super::rule;
@@ -49,6 +49,23 @@ pub(crate) enum ShareAction {
     Show {
         /// Its path.
         path: PathBuf,
+        /// For programs: one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tell how a share is mounted: by Linux, macOS, Windows, fstab, systemd, autofs, Kubernetes.
+    Mounting {
+        /// Its path.
+        path: PathBuf,
+        /// Only by this kind of client, and nothing else, so that it can be a file.
+        #[arg(long, value_name = "KIND", value_parser = MountKind::ALL.map(MountKind::word))]
+        by: Option<String>,
+        /// How clients name the server: a host's name or an address (default: its first address).
+        #[arg(long, value_name = "HOST")]
+        server_name: Option<String>,
+        /// The directory of the client (default: /mnt; on macOS one in the user's home).
+        #[arg(long, value_name = "DIR")]
+        at: Option<String>,
         /// For programs: one line of JSON.
         #[arg(long)]
         json: bool,

@@ -18,7 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_catalog::manage::{Batch, DefaultsSpec, Operation};
 use steadfast_control::api::{
-    AcceptRequest, Applied, Document, ExplainRequest, Import, Mistake, ShareFilter, Wish,
+    AcceptRequest, Applied, Document, ExplainRequest, Import, Mistake, MountForm, MountingRequest,
+    ShareFilter, Wish,
 };
 use steadfast_control::plain;
 use steadfast_control::statistics::unix_time;
@@ -58,7 +59,36 @@ pub(crate) fn share(arguments: &ShareArguments) -> Result<()> {
         ShareAction::List(what) => list(&client, what),
         ShareAction::Show { path, json } => {
             let share = asked(client.share(&changes::path(path)?))?;
-            tell(*json, &share, text::shares::share)
+            if *json {
+                return tell(true, &share, text::shares::share);
+            }
+            let asked_for =
+                MountingRequest { path: share.path.clone(), ..MountingRequest::default() };
+            // One that cannot be mounted, or is told of by an older server, is shown all the same.
+            let mounting = client.mounting(&asked_for).ok();
+            let shown = |share: &_, screen| {
+                text::shares::share(share, screen)
+                    + &mounting.as_ref().map(text::mounting::in_short).unwrap_or_default()
+            };
+            tell(false, &share, shown)
+        }
+        ShareAction::Mounting { path, by, server_name, at, json } => {
+            let request = MountingRequest {
+                path: changes::path(path)?,
+                server: server_name.clone(),
+                at: at.clone(),
+            };
+            let mut told = asked(client.mounting(&request))?;
+            told.forms.retain(|form| by.as_deref().is_none_or(|by| form.kind.word() == by));
+            if *json {
+                return print(&line(&told)?);
+            }
+            let text = match (by, &told.forms[..]) {
+                (Some(_), [MountForm { why_not: Some(why), .. }]) => bail!("{why}"),
+                (Some(_), [form]) => form.text.clone() + "\n",
+                _ => text::mounting::forms(&told),
+            };
+            print(&plain::lines(&text))
         }
         ShareAction::Accept { paths, all, json } => {
             let paths = paths.iter().map(|path| changes::path(path)).collect::<Result<_>>()?;

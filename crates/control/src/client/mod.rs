@@ -13,8 +13,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::{
-    AcceptRequest, Applied, ExplainRequest, Explanation, GroupStatus, History, PAGE_MAX, Plan,
-    RollbackRequest, ShareFilter, SharePage, ShareStatus, Wish,
+    AcceptRequest, Applied, ExplainRequest, Explanation, GroupStatus, History, Mounting,
+    MountingRequest, PAGE_MAX, Plan, RollbackRequest, ShareFilter, SharePage, ShareStatus, Wish,
 };
 use crate::capture::CaptureFilter;
 use crate::top::{TopFilter, TopReport};
@@ -99,6 +99,17 @@ impl Client {
     /// As [`Client::ask`].
     pub fn share(&self, path: &str) -> Result<ShareStatus, AskError> {
         self.get(&with_query("/v1/shares/show", &[("path", path)]))
+    }
+
+    /// How a share is mounted, by each kind of client.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn mounting(&self, request: &MountingRequest) -> Result<Mounting, AskError> {
+        let mut query = vec![("path", request.path.as_str())];
+        query.extend(request.server.as_deref().map(|server| ("server", server)));
+        query.extend(request.at.as_deref().map(|at| ("at", at)));
+        self.get(&with_query("/v1/shares/mounting", &query))
     }
 
     /// All groups.

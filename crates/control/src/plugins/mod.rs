@@ -8,6 +8,7 @@
 mod command;
 mod executable;
 mod exportfs;
+mod mdns;
 mod runner;
 mod samba;
 
@@ -20,6 +21,7 @@ use crate::api::ShareStatus;
 pub use command::{CommandError, Limits};
 pub use executable::Executable;
 pub use exportfs::{Exportfs, exports_text};
+pub use mdns::Mdns;
 pub use runner::{Plugins, Ticket};
 pub use samba::{Samba, include_text};
 
@@ -78,6 +80,14 @@ pub trait Plugin: Send {
     /// # Errors
     /// What could not be done; it is called again.
     fn publish(&mut self, task: &Task<'_>) -> Result<(), Vec<Fault>>;
+
+    /// Whether it has something to do when the server stops ([`Plugin::end`]).
+    fn has_an_end(&self) -> bool {
+        false
+    }
+
+    /// The server stops. It waits for this, but not for long.
+    fn end(&mut self) {}
 }
 
 #[cfg(test)]

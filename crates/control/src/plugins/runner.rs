@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Fault, Plugin, PluginShare, Task};
@@ -11,6 +12,9 @@ use crate::api::{PluginFault, ShareStatus};
 /// After the first failure; then twice as long each time.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_LAST: Duration = Duration::from_secs(300);
+/// How long a server that stops waits for plug-ins that have something to do then, and how often it looks.
+const END_PATIENCE: Duration = Duration::from_millis(300);
+const END_LOOK: Duration = Duration::from_millis(1);
 
 /// What all plug-ins are to have made of the shares.
 #[derive(Debug, Default)]
@@ -58,6 +62,8 @@ impl Shared {
 #[derive(Debug)]
 pub struct Plugins {
     shared: Arc<Shared>,
+    /// Threads that have something to do at the end.
+    ends: Vec<JoinHandle<()>>,
 }
 
 /// A state that plug-ins were asked for.
@@ -71,7 +77,7 @@ impl Plugins {
     /// When there can be no thread.
     pub fn start(plugins: Vec<Box<dyn Plugin>>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let this = Self { shared: Arc::clone(&shared) };
+        let mut this = Self { shared: Arc::clone(&shared), ends: Vec::new() };
         for (index, plugin) in plugins.into_iter().enumerate() {
             shared.lock().plugins.push(Progress {
                 name: plugin.name().to_owned(),
@@ -81,9 +87,13 @@ impl Plugins {
                 retry: None,
             });
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new()
+            let has_an_end = plugin.has_an_end();
+            let thread = std::thread::Builder::new()
                 .name(format!("plugin-{}", plugin.name()))
                 .spawn(move || serve(&shared, index, plugin))?;
+            if has_an_end {
+                this.ends.push(thread);
+            }
         }
         Ok(this)
     }
@@ -175,7 +185,8 @@ impl Plugins {
         }
         let state = self.shared.lock();
         let mut faults = Vec::new();
-        for protocol in &share.protocols {
+        // NFS is no plug-in's.
+        for protocol in share.protocols.iter().filter(|protocol| *protocol != "nfs") {
             let plugin = state.plugins.iter().find(|plugin| plugin.name == *protocol);
             let mut tell = |why: String| faults.push(PluginFault { plugin: protocol.clone(), why });
             let Some(plugin) = plugin else {
@@ -193,11 +204,16 @@ impl Plugins {
 }
 
 impl Drop for Plugins {
-    /// Their threads end when they are done with what they do; nobody needs to wait for that.
+    /// Their threads end when they are done with what they do; only for those that have something to do at the end
+    /// one waits, and not for long.
     fn drop(&mut self) {
         self.shared.lock().is_stopping = true;
         self.shared.news.notify_all();
         self.shared.done.notify_all();
+        let until = Instant::now() + END_PATIENCE;
+        while self.ends.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
+            std::thread::sleep(END_LOOK);
+        }
     }
 }
 
@@ -219,6 +235,7 @@ fn serve(shared: &Shared, index: usize, mut plugin: Box<dyn Plugin>) {
             .unwrap_or_else(|_| Err(vec![Fault::new("it failed by a bug, see the messages")]));
         note(shared, index, call, result);
     }
+    plugin.end();
 }
 
 /// Waits for something to do; `None` when the server stops.

@@ -260,6 +260,38 @@ fn rule(clients: &str, options: &str) -> RuleSpec {
 }
 
 #[test]
+fn what_is_shared_is_announced_until_the_server_stops() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| std::fs::read_to_string(directory.path().join(name));
+    std::fs::write(directory.path().join("ssh.service"), "of somebody else").expect("written");
+    std::fs::write(directory.path().join("steadfast-900.service"), "of before").expect("written");
+    let plugins: Vec<Box<dyn Plugin>> = vec![Box::new(Mdns::new(directory.path().into(), 2050))];
+    let plugins = Plugins::start(plugins).expect("a thread");
+    let share = |id, path: &str| {
+        (path.to_owned(), Some(shared(ShareStatus { id, ..status(path, &["mdns"]) })))
+    };
+    let long = format!("/{}", "x".repeat(300));
+    let all = (1..=105).map(|id| share(id, &format!("/srv/{id:03}")));
+    let ticket = plugins.publish(all.chain([share(200, &long), share(201, "/a\nb")]));
+    let faults = plugins.wait(ticket, PATIENCE);
+    let whys: Vec<&str> = faults.iter().map(|fault| fault.why.as_str()).collect();
+    assert_eq!(whys.len(), 3, "{whys:?}");
+    let told = file("steadfast-1.service").expect("a file");
+    assert!(told.contains("path=/srv/001<") && told.contains(">2050<"), "{told}");
+    assert!(file("steadfast-900.service").is_err(), "what is not shared is not announced");
+    assert!(file("steadfast-105.service").is_err(), "not more than a network bears");
+
+    let ticket = plugins.publish([("/srv/001".to_owned(), None)]);
+    plugins.wait(ticket, PATIENCE);
+    assert!(file("steadfast-1.service").is_err());
+    assert!(file("steadfast-2.service").is_ok());
+    drop(plugins);
+    let left = std::fs::read_dir(directory.path()).expect("a directory").count();
+    assert_eq!(left, 1, "only what is of others stays");
+    assert!(file("ssh.service").is_ok());
+}
+
+#[test]
 fn samba_gets_sections_that_allow_no_more_than_nfs() {
     let samba = |path: &str| status(path, &["smb"]);
     let shares: Vec<Arc<PluginShare>> = [

@@ -24,8 +24,8 @@ use super::capture;
 use super::peer::Peer;
 use super::watch;
 use crate::api::{
-    AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Plan,
-    RollbackRequest, ShareFilter, SharePage, ShareStatus,
+    AcceptRequest, Applied, ErrorBody, ExplainRequest, Explanation, GroupStatus, History, Mounting,
+    MountingRequest, Plan, RollbackRequest, ShareFilter, SharePage, ShareStatus,
 };
 use crate::capture::CaptureFilter;
 use crate::clients::{ClientEnded, ClientFilter, ClientNamed, ClientsReport};
@@ -91,13 +91,14 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 28] = [
+const ROUTES: [Route; 29] = [
     Route::read(METRICS, || get(metrics)),
     Route::read(LIVES, || get(lives)),
     Route::read(READY, || get(ready)),
     Route::read("/v1/openapi.json", || get(openapi)),
     Route::read("/v1/shares", || get(list)),
     Route::read("/v1/shares/show", || get(show)),
+    Route::read("/v1/shares/mounting", || get(mounting)),
     Route::read("/v1/groups", || get(groups)),
     Route::read("/v1/export", || get(export)),
     // It holds up every change while it is made, as long as one that is applied.
@@ -437,6 +438,14 @@ async fn explain(
 ) -> Answer<Explanation> {
     let request = asked(query)?;
     shares(shared, move |service| service.explain(&request)).await
+}
+
+async fn mounting(
+    State(shared): Server,
+    query: Result<Query<MountingRequest>, QueryRejection>,
+) -> Answer<Mounting> {
+    let request = asked(query)?;
+    shares(shared, move |service| service.mounting(&request)).await
 }
 
 async fn names(State(shared): Server) -> Result<RawJson, Refusal> {

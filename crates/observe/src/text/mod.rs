@@ -4,6 +4,7 @@
 
 pub mod clients;
 pub mod log;
+pub mod mounting;
 pub mod outcome;
 pub mod shares;
 pub mod slow;

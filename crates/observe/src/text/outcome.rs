@@ -58,6 +58,9 @@ pub fn applied(applied: &Applied, screen: Screen) -> String {
     for line in &applied.mount_lines {
         let _ = writeln!(text, "  {line}");
     }
+    if !applied.mount_lines.is_empty() {
+        text.push_str("others than Linux, and for good: steadfast share mounting PATH\n");
+    }
     text
 }
 

@@ -176,6 +176,15 @@ impl Boot<'_> {
                 // One line, as answers are.
                 Err(error) => format!("failed {error:#}").replace('\n', " | "),
             }),
+            ["steadfast-into", file, arguments @ ..] => {
+                Ok(match server.manage(self.namespace, arguments) {
+                    Ok(told) => {
+                        std::fs::write(self.control.join(file), told)?;
+                        "ok".to_owned()
+                    }
+                    Err(error) => format!("failed {error:#}").replace('\n', " | "),
+                })
+            }
             ["statistic", name] => Ok(match server.statistic(self.namespace, name) {
                 Ok(value) => format!("ok {value}"),
                 Err(error) => format!("failed {error:#}").replace('\n', " | "),

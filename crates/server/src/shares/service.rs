@@ -9,7 +9,8 @@ use steadfast_catalog::manage::Batch;
 use steadfast_catalog::{Edit, Item, ShareChange, ShareView, exports, planned};
 use steadfast_control::api::{
     self, AcceptRequest, Applied, Event, ExplainRequest, Explanation, GroupStatus, History,
-    HistoryEntry, Mistake, Plan, ShareFilter, SharePage, ShareStatus, Who, Wish,
+    HistoryEntry, Mistake, Mounting, MountingRequest, Plan, ShareFilter, SharePage, ShareStatus,
+    Who, Wish,
 };
 use steadfast_control::explain::{self, Asked, User, explain, innermost};
 use steadfast_control::store::{self, ApplyError, Done};
@@ -21,6 +22,8 @@ use super::ShareManager;
 use super::comes_to::ComesTo;
 use super::state::State;
 use crate::exports::Fault;
+use crate::mount_lines::MountBy;
+use crate::mounting::mounting;
 
 /// How long an answer waits for plug-ins at the most, if it is to.
 const PLUGINS_PATIENCE: Duration = Duration::from_secs(120);
@@ -320,6 +323,24 @@ impl ShareService for ManagedShares {
         let wanted = views.filter(|view| group.is_none() || view.group.as_deref() == group);
         let shares: Vec<_> = wanted.filter_map(|view| view.share).collect();
         Ok(exports::export(shares.iter().map(|share| &**share)).text)
+    }
+
+    fn mounting(&self, request: &MountingRequest) -> Result<Mounting, Refusal> {
+        let state = self.0.lock();
+        let views = state.store.catalog().shares_at(&request.path);
+        drop(state);
+        let path = &request.path;
+        let refusal = match views.is_empty() {
+            true => Refusal::new(RefusalKind::NotFound, format!("there is no share {path:?}")),
+            false => Refusal::new(
+                RefusalKind::Mistaken,
+                format!("share {path:?} has mistakes: see `share show`"),
+            ),
+        };
+        let share = views.into_iter().find_map(|view| view.share).ok_or(refusal)?;
+        let nowhere = MountBy::nowhere();
+        let by = self.0.mount_by.get().unwrap_or(&nowhere);
+        mounting(&share, by, request).map_err(|what| Refusal::new(RefusalKind::Mistaken, what))
     }
 
     fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal> {

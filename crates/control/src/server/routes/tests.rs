@@ -147,6 +147,10 @@ impl ShareService for Fake {
         Ok(Explanation { client: request.client.clone(), ..Explanation::default() })
     }
 
+    fn mounting(&self, request: &MountingRequest) -> Result<Mounting, Refusal> {
+        Ok(Mounting { path: request.path.clone(), forms: Vec::new() })
+    }
+
     fn subscribe(&self) -> broadcast::Receiver<Arc<[Event]>> {
         self.news.subscribe()
     }

@@ -127,5 +127,22 @@ fn mount_as_printed(context: &Context, how: &str) -> Result<()> {
         run("umount", &["/mnt"])?;
         expect_equal(&kind?.trim(), &"nfs", line)?;
     }
+    mount_by_fstab(context, server, control)
+}
+
+/// The line for fstab mounts as well.
+fn mount_by_fstab(context: &Context, server: &str, control: &std::path::Path) -> Result<()> {
+    let share = context.value("share.main")?;
+    for address in [server, "fd77::1"] {
+        let told = format!("share mounting {share} --by fstab --server-name {address}");
+        context.host(&format!("steadfast-into fstab {told}"))?;
+        let fstab = control.join("fstab");
+        let line = std::fs::read_to_string(&fstab)?;
+        let fstab = fstab.to_str().context("a path")?;
+        run("timeout", &["20", "mount", "-T", fstab, "/mnt"]).with_context(|| line.clone())?;
+        let kind = run("stat", &["--file-system", "--format=%T", "/mnt"]);
+        run("umount", &["/mnt"])?;
+        expect_equal(&kind?.trim(), &"nfs", &line)?;
+    }
     Ok(())
 }

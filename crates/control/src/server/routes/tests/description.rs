@@ -7,8 +7,8 @@ use steadfast_shares::RuleSpec;
 
 use super::*;
 use crate::api::{
-    Action, Document, ExportsFile, HistoryEntry, Import, ImportForm, KeyChange, Mistake,
-    PlannedChange, PluginFault,
+    Action, Document, ExportsFile, HistoryEntry, Import, ImportForm, KeyChange, Mistake, MountForm,
+    MountKind, PlannedChange, PluginFault,
 };
 use crate::explain::{Identity, LookUp, RightsTold};
 
@@ -231,6 +231,11 @@ fn diagnoses() -> Samples {
     };
     vec![
         ("Explanation", json!(Explanation { source: Some(text()), ..Explanation::default() })),
+        ("Mounting", json!(Mounting { path: text(), forms: Vec::new() })),
+        (
+            "MountForm",
+            json!(MountForm { kind: MountKind::Linux, text: text(), why_not: Some(text()) }),
+        ),
         ("Rights", json!(rights)),
         ("Identity", json!(Identity { uid: 1, groups: None, is_squashed: true })),
         ("LookUp", json!(LookUp { age_s: Some(1), source: Some(text()), ..<_>::default() })),

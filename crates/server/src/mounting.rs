@@ -1,0 +1,455 @@
+//! How each kind of client mounts a share: a line for a shell, or what stands in a file.
+//!
+//! A form that a client's own syntax cannot say for this share is left out with the reason, rather than given wrong.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use steadfast_control::api::{MountForm, MountKind, Mounting, MountingRequest};
+use steadfast_control::plain;
+use steadfast_shares::Share;
+
+use crate::mount_lines::{
+    MountBy, NFS_PORT, PortLookup, host, linux_line, nfs3_options, nfs4_options, quoted,
+};
+
+/// Where clients mount it if nobody says so.
+const AT: &str = "/mnt";
+/// The longest name of an object of Kubernetes that all kinds of objects take.
+const LABEL_MAX: usize = 63;
+/// The size of a volume of Kubernetes whose share has none. It asks for a number, and does nothing with it.
+const UNSIZED: &str = "1Gi";
+
+/// A share as its clients see it.
+struct Seen<'s> {
+    share: &'s Share,
+    by: &'s MountBy,
+    /// As it stands before the colon of a device.
+    host: String,
+    /// If the server is named by an address.
+    address: Option<IpAddr>,
+    port: u16,
+    /// The directory of the client, if somebody says so.
+    at: Option<&'s str>,
+}
+
+/// All forms of a share.
+///
+/// # Errors
+/// When no client could name the server or the directory like that, in words for whoever asked.
+pub(crate) fn mounting(
+    share: &Share,
+    by: &MountBy,
+    request: &MountingRequest,
+) -> Result<Mounting, String> {
+    let first = by.addresses().into_iter().next();
+    let port = first.map_or(NFS_PORT, |first| first.port());
+    let (host, address) = match (request.server.as_deref(), first) {
+        (Some(name), _) => named(name)?,
+        (None, Some(first)) => (host(first.ip()), Some(first.ip())),
+        (None, None) => {
+            return Err("this machine has no address that a client could use: name it".to_owned());
+        }
+    };
+    let at = request.at.as_deref();
+    if let Some(at) = at.filter(|at| !at.starts_with('/') || at.contains(plain::is_command)) {
+        return Err(format!("{at:?} is no absolute path of a directory"));
+    }
+    let seen = Seen { share, by, host, address, port, at };
+    let form = |kind| match seen.form(kind) {
+        Ok(text) => MountForm { kind, text, why_not: None },
+        Err(why_not) => MountForm { kind, text: String::new(), why_not: Some(why_not.to_owned()) },
+    };
+    Ok(Mounting { path: share.path.to_string(), forms: MountKind::ALL.map(form).into() })
+}
+
+/// The server as somebody names it: as it stands before a colon, and its address if it is one.
+fn named(name: &str) -> Result<(String, Option<IpAddr>), String> {
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok((host(address), Some(address)));
+    }
+    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if name.is_empty() || name.starts_with('-') || !name.chars().all(is_of_a_name) {
+        return Err(format!("{name:?} is neither the name of a host nor an address"));
+    }
+    Ok((name.to_owned(), None))
+}
+
+/// A text, or why there is none.
+type Form = Result<String, &'static str>;
+
+impl Seen<'_> {
+    fn form(&self, kind: MountKind) -> Form {
+        match kind {
+            MountKind::Linux => Ok(linux_line(&self.options(), &self.device(), self.at())),
+            MountKind::Fstab => Ok(self.fstab()),
+            MountKind::Systemd => self.systemd(),
+            MountKind::Autofs => self.autofs(),
+            MountKind::Steadfast => Ok(self.steadfast()),
+            MountKind::Macos => Ok(self.macos()),
+            MountKind::Windows => self.windows(),
+            MountKind::Kubernetes => self.kubernetes(),
+        }
+    }
+
+    fn at(&self) -> &str {
+        self.at.unwrap_or(AT)
+    }
+
+    fn device(&self) -> String {
+        format!("{}:{}", self.host, self.share.path)
+    }
+
+    /// Of a client of Linux.
+    fn options(&self) -> Vec<String> {
+        if self.by.nfs4 {
+            return nfs4_options(self.port);
+        }
+        let ipv6 = self.address.is_some_and(|address| address.is_ipv6());
+        nfs3_options(self.port, ipv6, self.by.lookup, self.by.udp)
+    }
+
+    fn fstab(&self) -> String {
+        // A machine starts without the server, too.
+        let mut options = vec!["_netdev".to_owned(), "nofail".to_owned()];
+        options.extend(self.options());
+        let (device, at) = (fstab_word(&self.device()), fstab_word(self.at()));
+        format!("{device}  {at}  nfs  {}  0  0", options.join(","))
+    }
+
+    fn systemd(&self) -> Form {
+        if self.share.path.contains(plain::is_command) {
+            return Err("a unit of systemd cannot have this path: it has control characters");
+        }
+        let device = self.device().replace('%', "%%");
+        let at = self.at().replace('%', "%%");
+        let unit = unit_name(self.at());
+        let options = match self.options() {
+            options if options.is_empty() => String::new(),
+            options => format!("Options={}\n", options.join(",")),
+        };
+        Ok(format!(
+            "# /etc/systemd/system/{unit}\n\
+             # systemctl daemon-reload; systemctl enable --now {}\n\
+             [Unit]\n\
+             Description={device}\n\
+             \n\
+             [Mount]\n\
+             What={device}\n\
+             Where={at}\n\
+             Type=nfs\n\
+             {options}\
+             \n\
+             [Install]\n\
+             WantedBy=remote-fs.target",
+            quoted(&unit)
+        ))
+    }
+
+    fn autofs(&self) -> Form {
+        let is_plain = |c: char| c.is_alphanumeric() || " /._-+,=@%~".contains(c);
+        let words = [&*self.share.path, self.at()];
+        if !words.iter().all(|word| word.chars().all(is_plain)) {
+            return Err(
+                "a map of autofs cannot have this path: characters of it have a meaning there",
+            );
+        }
+        let word = |word: String| if word.contains(' ') { format!("\"{word}\"") } else { word };
+        let mut options =
+            vec![if self.by.nfs4 { "-fstype=nfs4" } else { "-fstype=nfs" }.to_owned()];
+        options.extend(self.options());
+        Ok(format!(
+            "# /etc/auto.master.d/steadfast.autofs\n\
+             /-  /etc/auto.steadfast\n\
+             # /etc/auto.steadfast\n\
+             {}  {}  {}",
+            word(self.at().to_owned()),
+            options.join(","),
+            word(self.device())
+        ))
+    }
+
+    fn steadfast(&self) -> String {
+        let options = match self.by.lookup {
+            PortLookup::Rpcbind => String::new(),
+            PortLookup::Told => format!("-o port={0},mountport={0} ", self.port),
+        };
+        format!("mount -t steadfast {options}{} {}", quoted(&self.device()), quoted(self.at()))
+    }
+
+    /// Apple's client takes NFSv3 unless it is told otherwise.
+    fn macos(&self) -> String {
+        let port = self.port;
+        let options = match (self.by.lookup, self.by.nfs4) {
+            (PortLookup::Rpcbind, _) => "vers=3".to_owned(),
+            (PortLookup::Told, true) if port == NFS_PORT => "vers=4".to_owned(),
+            (PortLookup::Told, true) => format!("vers=4,port={port}"),
+            (PortLookup::Told, false) => format!("vers=3,tcp,nolocks,port={port},mountport={port}"),
+        };
+        let at = match (self.at, self.share.path.rsplit('/').next().filter(|name| !name.is_empty()))
+        {
+            (Some(at), _) => quoted(at),
+            (None, Some(name)) => format!("~/{}", quoted(name)),
+            (None, None) => "~/share".to_owned(),
+        };
+        let device = quoted(&self.device());
+        format!("mkdir -p {at}\nsudo mount -t nfs -o {options},resvport,hard {device} {at}")
+    }
+
+    fn windows(&self) -> Form {
+        if self.by.lookup == PortLookup::Told {
+            return Err(
+                "Windows asks port 111 where NFSv3 is, which this server does not serve: `rpcbind` in \
+                        [server] of steadfast.toml",
+            );
+        }
+        if self.address.is_some_and(|address| address.is_ipv6()) {
+            return Err("Windows does not take an IPv6 address here: name the server");
+        }
+        if self.share.path.contains(|c: char| "\\:*?\"<>|%".contains(c) || plain::is_command(c)) {
+            return Err("Windows cannot say this path: characters of it have a meaning there");
+        }
+        let place = format!(r"\\{}{}", self.host, self.share.path.replace('/', r"\"));
+        let place = if place.contains(' ') { format!("\"{place}\"") } else { place };
+        Ok(format!("mount -o mtype=hard {place} Z:"))
+    }
+
+    fn kubernetes(&self) -> Form {
+        if self.share.path.contains(plain::is_command) {
+            return Err("a manifest is not written for this path: it has control characters");
+        }
+        let name = label(&self.share.path);
+        let yaml = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let mut options = vec!["hard".to_owned()];
+        if self.by.nfs4 {
+            options.push("nfsvers=4.2".to_owned());
+        }
+        options.extend(self.options());
+        // An address stands without its brackets there.
+        let server = self.address.map_or_else(|| self.host.clone(), |address| address.to_string());
+        let size = match self.share.size {
+            // Units of 1024 are `Gi` and the like there.
+            Some(size) => {
+                let size = size.to_string();
+                if size.ends_with(char::is_alphabetic) { size + "i" } else { size }
+            }
+            None => UNSIZED.to_owned(),
+        };
+        Ok(format!(
+            "apiVersion: v1\n\
+             kind: PersistentVolume\n\
+             metadata:\n  name: {name}\n\
+             spec:\n  capacity:\n    storage: {size}\n  accessModes: [ReadWriteMany]\n  \
+             persistentVolumeReclaimPolicy: Retain\n  storageClassName: \"\"\n  mountOptions: [{}]\n  \
+             nfs:\n    server: {}\n    path: {}\n\
+             ---\n\
+             apiVersion: v1\n\
+             kind: PersistentVolumeClaim\n\
+             metadata:\n  name: {name}\n\
+             spec:\n  accessModes: [ReadWriteMany]\n  storageClassName: \"\"\n  volumeName: {name}\n  \
+             resources:\n    requests:\n      storage: {size}",
+            options.join(", "),
+            yaml(&server),
+            yaml(&self.share.path),
+        ))
+    }
+}
+
+/// A word as fstab(5) has it.
+fn fstab_word(word: &str) -> String {
+    let mut written = String::new();
+    for c in word.chars() {
+        // Any byte may be said in octal; a blank would end the word, and `#` at the start be a comment.
+        if plain::is_command(c) || " \\#".contains(c) {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                // Writing to a string cannot fail.
+                let _ = write!(written, "\\{byte:03o}");
+            }
+        } else {
+            written.push(c);
+        }
+    }
+    written
+}
+
+/// The name of the mount unit of a directory, as `systemd-escape --path --suffix=mount` makes it.
+fn unit_name(directory: &str) -> String {
+    let parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
+    let joined = parts.join("/");
+    let mut name = String::new();
+    for (place, byte) in joined.bytes().enumerate() {
+        match byte {
+            b'/' => name.push('-'),
+            b'.' if place == 0 => name.push_str("\\x2e"),
+            b if b.is_ascii_alphanumeric() || b":_.".contains(&b) => name.push(char::from(b)),
+            b => drop(write!(name, "\\x{b:02x}")),
+        }
+    }
+    if name.is_empty() {
+        name.push('-');
+    }
+    name + ".mount"
+}
+
+/// The path as a name of Kubernetes: small letters, digits and `-`.
+fn label(path: &str) -> String {
+    let small = path.to_ascii_lowercase();
+    let words: Vec<&str> =
+        small.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let mut label = words.join("-");
+    label.truncate(LABEL_MAX);
+    let label = label.trim_end_matches('-');
+    if label.is_empty() { "share".to_owned() } else { label.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_shares::{ShareId, Size};
+
+    use super::*;
+
+    fn share(path: &str) -> Share {
+        Share {
+            id: ShareId(1),
+            path: path.into(),
+            elsewhere: None,
+            crosses_mounts: false,
+            required_mounts: std::sync::Arc::default(),
+            size: None,
+            without_log: false,
+            is_draining: false,
+            rules: std::sync::Arc::default(),
+        }
+    }
+
+    fn by(listen: &str, lookup: PortLookup, nfs4: bool) -> MountBy {
+        MountBy { listen: vec![listen.parse().expect("an address")], lookup, udp: true, nfs4 }
+    }
+
+    fn usual() -> MountBy {
+        by("10.0.0.1:2049", PortLookup::Rpcbind, true)
+    }
+
+    fn form(share: &Share, by: &MountBy, at: Option<&str>, kind: MountKind) -> MountForm {
+        let request = MountingRequest { at: at.map(str::to_owned), ..MountingRequest::default() };
+        let forms = mounting(share, by, &request).expect("forms").forms;
+        forms.into_iter().find(|form| form.kind == kind).expect("one of each kind")
+    }
+
+    fn text(path: &str, by: &MountBy, at: Option<&str>, kind: MountKind) -> String {
+        let form = form(&share(path), by, at, kind);
+        assert_eq!(form.why_not, None, "{path}");
+        form.text
+    }
+
+    #[test]
+    fn most_need_no_options() {
+        let text = |kind| text("/srv/data", &usual(), None, kind);
+        assert_eq!(text(MountKind::Linux), "mount -t nfs 10.0.0.1:/srv/data /mnt");
+        assert_eq!(text(MountKind::Fstab), "10.0.0.1:/srv/data  /mnt  nfs  _netdev,nofail  0  0");
+        assert_eq!(text(MountKind::Steadfast), "mount -t steadfast 10.0.0.1:/srv/data /mnt");
+        assert_eq!(text(MountKind::Windows), r"mount -o mtype=hard \\10.0.0.1\srv\data Z:");
+        assert_eq!(
+            text(MountKind::Macos),
+            "mkdir -p ~/data\nsudo mount -t nfs -o vers=3,resvport,hard 10.0.0.1:/srv/data ~/data"
+        );
+        assert!(text(MountKind::Autofs).ends_with("\n/mnt  -fstype=nfs4  10.0.0.1:/srv/data"));
+        let unit = text(MountKind::Systemd);
+        assert!(unit.starts_with("# /etc/systemd/system/mnt.mount\n"), "{unit}");
+        assert!(!unit.contains("Options="), "{unit}");
+    }
+
+    #[test]
+    fn ports_are_told_where_nobody_can_ask_for_them() {
+        let by = by("[fd00::1]:12049", PortLookup::Told, false);
+        let told = "vers=3,nolock,port=12049,mountport=12049,proto=tcp6,mountproto=tcp6";
+        let text = |kind| text("/srv", &by, None, kind);
+        assert_eq!(text(MountKind::Linux), format!("mount -t nfs -o {told} '[fd00::1]:/srv' /mnt"));
+        assert_eq!(
+            text(MountKind::Fstab),
+            format!("[fd00::1]:/srv  /mnt  nfs  _netdev,nofail,{told}  0  0")
+        );
+        assert!(text(MountKind::Systemd).contains(&format!("\nOptions={told}\n")));
+        assert!(
+            text(MountKind::Autofs).ends_with(&format!("/mnt  -fstype=nfs,{told}  [fd00::1]:/srv"))
+        );
+        let volume = text(MountKind::Kubernetes);
+        assert!(volume.contains("    server: 'fd00::1'\n"), "{volume}");
+        assert!(volume.contains(&told.replace(',', ", ")), "{volume}");
+        assert!(form(&share("/srv"), &by, None, MountKind::Windows).why_not.is_some());
+    }
+
+    #[test]
+    fn names_are_written_as_each_reads_them() {
+        let text = |kind| text("/it's 50%", &usual(), Some("/mnt/a b-c"), kind);
+        assert_eq!(
+            text(MountKind::Fstab),
+            r"10.0.0.1:/it's\04050%  /mnt/a\040b-c  nfs  _netdev,nofail  0  0"
+        );
+        let unit = text(MountKind::Systemd);
+        assert!(unit.starts_with(r"# /etc/systemd/system/mnt-a\x20b\x2dc.mount"), "{unit}");
+        assert!(unit.contains("\nWhat=10.0.0.1:/it's 50%%\n"), "{unit}");
+        assert!(text(MountKind::Kubernetes).contains("path: '/it''s 50%'\n"));
+        assert!(form(&share("/it's"), &usual(), None, MountKind::Autofs).why_not.is_some());
+        assert_eq!(fstab_word("a\nb\u{9b}"), r"a\012b\302\233");
+        for kind in
+            [MountKind::Systemd, MountKind::Autofs, MountKind::Windows, MountKind::Kubernetes]
+        {
+            let form = form(&share("/two\nlines"), &usual(), None, kind);
+            assert!(form.text.is_empty() && form.why_not.is_some(), "{form:?}");
+        }
+    }
+
+    /// As `systemd-escape --path --suffix=mount` of systemd 252 says.
+    #[test]
+    fn units_have_the_names_that_systemd_gives_them() {
+        let known = [
+            ("/", "-.mount"),
+            ("/mnt", "mnt.mount"),
+            ("//a//b/", "a-b.mount"),
+            ("/.a/.b", r"\x2ea-.b.mount"),
+            ("/a-b_c:d", r"a\x2db_c:d.mount"),
+            ("/é", r"\xc3\xa9.mount"),
+        ];
+        for (directory, unit) in known {
+            assert_eq!(unit_name(directory), unit);
+        }
+    }
+
+    #[test]
+    fn volumes_have_the_size_of_the_share() {
+        let mut sized = share("/Pool/My_Project!");
+        sized.size = Size::of_bytes(10 << 30);
+        let volume = form(&sized, &usual(), None, MountKind::Kubernetes).text;
+        assert!(volume.contains("name: pool-my-project\n"), "{volume}");
+        assert_eq!(volume.matches("storage: 10Gi").count(), 2, "{volume}");
+        assert_eq!(label("/"), "share");
+        assert_eq!(label(&"/ab".repeat(40)).len(), LABEL_MAX - 1);
+    }
+
+    #[test]
+    fn what_no_client_could_type_is_refused() {
+        let ask = |server: Option<&str>, at: Option<&str>| {
+            let request = MountingRequest {
+                path: "/srv".to_owned(),
+                server: server.map(str::to_owned),
+                at: at.map(str::to_owned),
+            };
+            mounting(&share("/srv"), &usual(), &request)
+        };
+        for server in ["", "-a", "a b", "a:b", "a/b", "é", "10.0.0.1:1"] {
+            assert!(ask(Some(server), None).is_err(), "{server:?}");
+        }
+        for at in ["", "mnt", "/a\nb"] {
+            assert!(ask(None, Some(at)).is_err(), "{at:?}");
+        }
+        let forms = ask(Some("[fd00::1]"), Some("/a")).expect("forms").forms;
+        assert_eq!(forms[0].text, "mount -t nfs '[fd00::1]:/srv' /a");
+        let forms = ask(Some("nas.example"), None).expect("forms").forms;
+        assert_eq!(forms[0].text, "mount -t nfs nas.example:/srv /mnt");
+        assert!(
+            mounting(&share("/srv"), &MountBy::nowhere(), &MountingRequest::default()).is_err()
+        );
+    }
+}
