@@ -78,6 +78,21 @@ impl Server {
 }
 
 #[test]
+fn announcements_go_when_the_server_stops() {
+    let services = tempfile::tempdir().unwrap();
+    let files = || std::fs::read_dir(services.path()).unwrap().count();
+    let plugin = format!("[plugin.mdns]\ndirectory = {:?}\n", services.path());
+    let server = Server::start_with(&plugin);
+    let path = server.directory("announced");
+    let add = ["share", "add", utf8(&path), "--client", "*", "--protocol", "mdns", "--wait"];
+    server.told(&add);
+    assert_eq!(files(), 1);
+    server.running.signal(rustix::process::Signal::TERM);
+    assert!(server.running.wait().success());
+    assert_eq!(files(), 0);
+}
+
+#[test]
 fn a_share_is_told_of_as_each_client_mounts_it() {
     let server = Server::start();
     let path = server.directory("a b");

@@ -3,7 +3,7 @@
 //! A form that a client's own syntax cannot say for this share is left out with the reason, rather than given wrong.
 
 use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use steadfast_control::api::{MountForm, MountKind, Mounting, MountingRequest};
 use steadfast_control::plain;
@@ -28,9 +28,11 @@ struct Seen<'s> {
     host: String,
     /// If the server is named by an address.
     address: Option<IpAddr>,
+    /// Whether it is reached by IPv6 alone.
+    ipv6: bool,
     port: u16,
     /// The directory of the client, if somebody says so.
-    at: Option<&'s str>,
+    at: Option<String>,
 }
 
 /// All forms of a share.
@@ -42,8 +44,8 @@ pub(crate) fn mounting(
     by: &MountBy,
     request: &MountingRequest,
 ) -> Result<Mounting, String> {
-    let first = by.addresses().into_iter().next();
-    let port = first.map_or(NFS_PORT, |first| first.port());
+    let addresses = by.addresses();
+    let first = addresses.first();
     let (host, address) = match (request.server.as_deref(), first) {
         (Some(name), _) => named(name)?,
         (None, Some(first)) => (host(first.ip()), Some(first.ip())),
@@ -51,16 +53,35 @@ pub(crate) fn mounting(
             return Err("this machine has no address that a client could use: name it".to_owned());
         }
     };
-    let at = request.at.as_deref();
-    if let Some(at) = at.filter(|at| !at.starts_with('/') || at.contains(plain::is_command)) {
-        return Err(format!("{at:?} is no absolute path of a directory"));
-    }
-    let seen = Seen { share, by, host, address, port, at };
+    let meant = addresses.iter().find(|known| address == Some(known.ip())).or(first);
+    let port = meant.or(by.listen.first()).map_or(NFS_PORT, SocketAddr::port);
+    let ipv6 = address.map_or_else(
+        || !by.listen.is_empty() && by.listen.iter().all(SocketAddr::is_ipv6),
+        |address| address.is_ipv6(),
+    );
+    let at = request.at.as_deref().map(directory).transpose()?;
+    let seen = Seen { share, by, host, address, ipv6, port, at };
     let form = |kind| match seen.form(kind) {
         Ok(text) => MountForm { kind, text, why_not: None },
         Err(why_not) => MountForm { kind, text: String::new(), why_not: Some(why_not.to_owned()) },
     };
     Ok(Mounting { path: share.path.to_string(), forms: MountKind::ALL.map(form).into() })
+}
+
+/// A directory of a client, without what is not needed of it.
+fn directory(at: &str) -> Result<String, String> {
+    let refused = |what: &str| Err(format!("{at:?} is no directory of a client: {what}"));
+    if !at.starts_with('/') {
+        return refused("it must begin with /");
+    }
+    if at.contains(plain::is_command) {
+        return refused("it has control characters");
+    }
+    let parts: Vec<&str> = at.split('/').filter(|part| !part.is_empty()).collect();
+    if parts.iter().any(|part| matches!(*part, "." | "..")) {
+        return refused("it has . or .. in it");
+    }
+    Ok(format!("/{}", parts.join("/")))
 }
 
 /// The server as somebody names it: as it stands before a colon, and its address if it is one.
@@ -83,18 +104,18 @@ impl Seen<'_> {
     fn form(&self, kind: MountKind) -> Form {
         match kind {
             MountKind::Linux => Ok(linux_line(&self.options(), &self.device(), self.at())),
-            MountKind::Fstab => Ok(self.fstab()),
+            MountKind::Fstab => self.fstab(),
             MountKind::Systemd => self.systemd(),
             MountKind::Autofs => self.autofs(),
             MountKind::Steadfast => Ok(self.steadfast()),
-            MountKind::Macos => Ok(self.macos()),
+            MountKind::Macos => self.macos(),
             MountKind::Windows => self.windows(),
             MountKind::Kubernetes => self.kubernetes(),
         }
     }
 
     fn at(&self) -> &str {
-        self.at.unwrap_or(AT)
+        self.at.as_deref().unwrap_or(AT)
     }
 
     fn device(&self) -> String {
@@ -106,21 +127,28 @@ impl Seen<'_> {
         if self.by.nfs4 {
             return nfs4_options(self.port);
         }
-        let ipv6 = self.address.is_some_and(|address| address.is_ipv6());
-        nfs3_options(self.port, ipv6, self.by.lookup, self.by.udp)
+        nfs3_options(self.port, self.ipv6, self.by.lookup, self.by.udp)
     }
 
-    fn fstab(&self) -> String {
+    fn fstab(&self) -> Form {
+        // Others read fstab(5), too, as systemd at each start, and know no more escapes than it says.
+        if self.share.path.contains(|c: char| plain::is_command(c) && !"\t\n".contains(c)) {
+            return Err("fstab(5) cannot have this path: it has control characters");
+        }
         // A machine starts without the server, too.
         let mut options = vec!["_netdev".to_owned(), "nofail".to_owned()];
         options.extend(self.options());
         let (device, at) = (fstab_word(&self.device()), fstab_word(self.at()));
-        format!("{device}  {at}  nfs  {}  0  0", options.join(","))
+        Ok(format!("{device}  {at}  nfs  {}  0  0", options.join(",")))
     }
 
     fn systemd(&self) -> Form {
         if self.share.path.contains(plain::is_command) {
             return Err("a unit of systemd cannot have this path: it has control characters");
+        }
+        // The end of a line means something there.
+        if [&*self.share.path, self.at()].iter().any(|path| path.ends_with(['\\', ' '])) {
+            return Err("a unit of systemd cannot have a path that ends in a blank or a backslash");
         }
         let device = self.device().replace('%', "%%");
         let at = self.at().replace('%', "%%");
@@ -179,7 +207,10 @@ impl Seen<'_> {
     }
 
     /// Apple's client takes NFSv3 unless it is told otherwise.
-    fn macos(&self) -> String {
+    fn macos(&self) -> Form {
+        if self.share.path.contains([',', ':']) {
+            return Err("macOS cannot say this path: commas and colons separate places there");
+        }
         let port = self.port;
         let options = match (self.by.lookup, self.by.nfs4) {
             (PortLookup::Rpcbind, _) => "vers=3".to_owned(),
@@ -187,39 +218,40 @@ impl Seen<'_> {
             (PortLookup::Told, true) => format!("vers=4,port={port}"),
             (PortLookup::Told, false) => format!("vers=3,tcp,nolocks,port={port},mountport={port}"),
         };
-        let at = match (self.at, self.share.path.rsplit('/').next().filter(|name| !name.is_empty()))
-        {
+        let last = self.share.path.rsplit('/').next().filter(|name| !name.is_empty());
+        let at = match (self.at.as_deref(), last) {
             (Some(at), _) => quoted(at),
             (None, Some(name)) => format!("~/{}", quoted(name)),
             (None, None) => "~/share".to_owned(),
         };
         let device = quoted(&self.device());
-        format!("mkdir -p {at}\nsudo mount -t nfs -o {options},resvport,hard {device} {at}")
+        Ok(format!("mkdir -p {at}\nsudo mount -t nfs -o {options},resvport,hard {device} {at}"))
     }
 
     fn windows(&self) -> Form {
         if self.by.lookup == PortLookup::Told {
-            return Err(
-                "Windows asks port 111 where NFSv3 is, which this server does not serve: `rpcbind` in \
-                        [server] of steadfast.toml",
-            );
+            return Err("Windows asks port 111 where NFSv3 is, and is not told there");
         }
         if self.address.is_some_and(|address| address.is_ipv6()) {
             return Err("Windows does not take an IPv6 address here: name the server");
         }
-        if self.share.path.contains(|c: char| "\\:*?\"<>|%".contains(c) || plain::is_command(c)) {
+        // Whatever cmd.exe or PowerShell may read in another character.
+        if !self.share.path.chars().all(|c| c.is_alphanumeric() || "/._-+~ ".contains(c)) {
             return Err("Windows cannot say this path: characters of it have a meaning there");
         }
+        if &*self.share.path == "/" {
+            return Err("Windows has no name for /");
+        }
+        // In PowerShell `mount` alone is something else.
         let place = format!(r"\\{}{}", self.host, self.share.path.replace('/', r"\"));
-        let place = if place.contains(' ') { format!("\"{place}\"") } else { place };
-        Ok(format!("mount -o mtype=hard {place} Z:"))
+        Ok(format!("mount.exe -o mtype=hard \"{place}\" Z:"))
     }
 
     fn kubernetes(&self) -> Form {
         if self.share.path.contains(plain::is_command) {
             return Err("a manifest is not written for this path: it has control characters");
         }
-        let name = label(&self.share.path);
+        let name = label(self.share);
         let yaml = |text: &str| format!("'{}'", text.replace('\'', "''"));
         let mut options = vec!["hard".to_owned()];
         if self.by.nfs4 {
@@ -256,18 +288,16 @@ impl Seen<'_> {
     }
 }
 
-/// A word as fstab(5) has it.
+/// A word as fstab(5) has it, which libmount, glibc and systemd read so.
 fn fstab_word(word: &str) -> String {
     let mut written = String::new();
     for c in word.chars() {
-        // Any byte may be said in octal; a blank would end the word, and `#` at the start be a comment.
-        if plain::is_command(c) || " \\#".contains(c) {
-            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                // Writing to a string cannot fail.
-                let _ = write!(written, "\\{byte:03o}");
-            }
-        } else {
-            written.push(c);
+        match c {
+            ' ' => written.push_str("\\040"),
+            '\t' => written.push_str("\\011"),
+            '\n' => written.push_str("\\012"),
+            '\\' => written.push_str("\\134"),
+            c => written.push(c),
         }
     }
     written
@@ -292,15 +322,21 @@ fn unit_name(directory: &str) -> String {
     name + ".mount"
 }
 
-/// The path as a name of Kubernetes: small letters, digits and `-`.
-fn label(path: &str) -> String {
-    let small = path.to_ascii_lowercase();
+/// The path as a name of Kubernetes: small letters, digits and `-`. Of one that had to be changed for that, some
+/// digits of the share's number tell it from others.
+fn label(share: &Share) -> String {
+    let small = share.path.to_ascii_lowercase();
     let words: Vec<&str> =
         small.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    let mut label = words.join("-");
-    label.truncate(LABEL_MAX);
-    let label = label.trim_end_matches('-');
-    if label.is_empty() { "share".to_owned() } else { label.to_owned() }
+    let label = words.join("-");
+    let is_all = format!("/{}", words.join("/")) == *share.path;
+    if is_all && !label.is_empty() && label.len() <= LABEL_MAX {
+        return label;
+    }
+    let number = format!("{:08x}", share.id.0 & 0xffff_ffff);
+    // Of ASCII letters alone, so that any place in it is one between characters.
+    let kept = label.get(..LABEL_MAX - 1 - number.len()).unwrap_or(&label).trim_end_matches('-');
+    if kept.is_empty() { format!("share-{number}") } else { format!("{kept}-{number}") }
 }
 
 #[cfg(test)]
@@ -349,7 +385,7 @@ mod tests {
         assert_eq!(text(MountKind::Linux), "mount -t nfs 10.0.0.1:/srv/data /mnt");
         assert_eq!(text(MountKind::Fstab), "10.0.0.1:/srv/data  /mnt  nfs  _netdev,nofail  0  0");
         assert_eq!(text(MountKind::Steadfast), "mount -t steadfast 10.0.0.1:/srv/data /mnt");
-        assert_eq!(text(MountKind::Windows), r"mount -o mtype=hard \\10.0.0.1\srv\data Z:");
+        assert_eq!(text(MountKind::Windows), r#"mount.exe -o mtype=hard "\\10.0.0.1\srv\data" Z:"#);
         assert_eq!(
             text(MountKind::Macos),
             "mkdir -p ~/data\nsudo mount -t nfs -o vers=3,resvport,hard 10.0.0.1:/srv/data ~/data"
@@ -392,7 +428,21 @@ mod tests {
         assert!(unit.contains("\nWhat=10.0.0.1:/it's 50%%\n"), "{unit}");
         assert!(text(MountKind::Kubernetes).contains("path: '/it''s 50%'\n"));
         assert!(form(&share("/it's"), &usual(), None, MountKind::Autofs).why_not.is_some());
-        assert_eq!(fstab_word("a\nb\u{9b}"), r"a\012b\302\233");
+        let fstab = form(&share("/a#\t\\"), &usual(), None, MountKind::Fstab).text;
+        assert_eq!(fstab, r"10.0.0.1:/a#\011\134  /mnt  nfs  _netdev,nofail  0  0");
+        for (path, kind) in [
+            ("/a\u{9b}", MountKind::Fstab),
+            ("/a\\", MountKind::Systemd),
+            ("/a ", MountKind::Systemd),
+            ("/a,b:c", MountKind::Macos),
+            ("/", MountKind::Windows),
+        ] {
+            assert!(form(&share(path), &usual(), None, kind).why_not.is_some(), "{path}");
+        }
+        for c in "\\:*?\"<>|%&^$`!;'(){}[],=@#".chars() {
+            let form = form(&share(&format!("/a{c}b")), &usual(), None, MountKind::Windows);
+            assert!(form.why_not.is_some(), "{c}");
+        }
         for kind in
             [MountKind::Systemd, MountKind::Autofs, MountKind::Windows, MountKind::Kubernetes]
         {
@@ -422,10 +472,12 @@ mod tests {
         let mut sized = share("/Pool/My_Project!");
         sized.size = Size::of_bytes(10 << 30);
         let volume = form(&sized, &usual(), None, MountKind::Kubernetes).text;
-        assert!(volume.contains("name: pool-my-project\n"), "{volume}");
+        assert!(volume.contains("name: pool-my-project-00000001\n"), "{volume}");
         assert_eq!(volume.matches("storage: 10Gi").count(), 2, "{volume}");
-        assert_eq!(label("/"), "share");
-        assert_eq!(label(&"/ab".repeat(40)).len(), LABEL_MAX - 1);
+        assert_eq!(label(&share("/srv/a/b")), "srv-a-b");
+        assert_eq!(label(&share("/srv/a-b")), "srv-a-b-00000001");
+        assert_eq!(label(&share("/")), "share-00000001");
+        assert!(label(&share(&"/ab".repeat(40))).len() <= LABEL_MAX);
     }
 
     #[test]
@@ -441,13 +493,22 @@ mod tests {
         for server in ["", "-a", "a b", "a:b", "a/b", "é", "10.0.0.1:1"] {
             assert!(ask(Some(server), None).is_err(), "{server:?}");
         }
-        for at in ["", "mnt", "/a\nb"] {
+        for at in ["", "mnt", "/a\nb", "/a/../b", "/./a"] {
             assert!(ask(None, Some(at)).is_err(), "{at:?}");
         }
         let forms = ask(Some("[fd00::1]"), Some("/a")).expect("forms").forms;
         assert_eq!(forms[0].text, "mount -t nfs '[fd00::1]:/srv' /a");
+        let forms = ask(None, Some("//a//b/")).expect("forms").forms;
+        assert_eq!(forms[0].text, "mount -t nfs 10.0.0.1:/srv /a/b");
         let forms = ask(Some("nas.example"), None).expect("forms").forms;
         assert_eq!(forms[0].text, "mount -t nfs nas.example:/srv /mnt");
+        let two =
+            ["10.0.0.1:2049", "[fd00::1]:12049"].map(|text| text.parse().expect("an address"));
+        let two = MountBy { listen: two.into(), ..usual() };
+        let request =
+            MountingRequest { server: Some("fd00::1".to_owned()), ..MountingRequest::default() };
+        let forms = mounting(&share("/srv"), &two, &request).expect("forms").forms;
+        assert_eq!(forms[0].text, "mount -t nfs -o port=12049 '[fd00::1]:/srv' /mnt");
         assert!(
             mounting(&share("/srv"), &MountBy::nowhere(), &MountingRequest::default()).is_err()
         );

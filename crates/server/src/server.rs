@@ -540,11 +540,13 @@ fn start_shares(
     log: &OpenedLog,
 ) -> Result<(Arc<ShareManager>, NotLookedAt), StartError> {
     let plugins_directory = places.shares_directory.with_file_name(PLUGINS_DIRECTORY);
+    let whose =
+        plugins::Whose { state_directory: &places.state_directory, port: engine.nfs_port() };
     ShareManager::start(
         ready,
         Arc::clone(engine),
         Arc::clone(names.access()),
-        plugins::start(&settings.plugins, &plugins_directory, engine.nfs_port())?,
+        plugins::start(&settings.plugins, &plugins_directory, whose)?,
         options.read_base,
         log.keeper(),
         share_idle(&settings.server),

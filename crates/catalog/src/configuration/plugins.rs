@@ -9,7 +9,7 @@ use super::document::{Document, Table};
 
 pub(super) const SAMBA_KEYS: [&str; 2] = ["include", "timeout_s"];
 pub(super) const EXPORTFS_KEYS: [&str; 2] = ["file", "timeout_s"];
-pub(super) const MDNS_KEYS: [&str; 2] = ["directory", "timeout_s"];
+pub(super) const MDNS_KEYS: [&str; 1] = ["directory"];
 pub(super) const PROGRAM_KEYS: [&str; 2] = ["command", "timeout_s"];
 /// Most plug-ins.
 const PLUGINS_MAX: usize = 32;

@@ -64,8 +64,9 @@ pub(crate) fn share(arguments: &ShareArguments) -> Result<()> {
             }
             let asked_for =
                 MountingRequest { path: share.path.clone(), ..MountingRequest::default() };
-            // One that cannot be mounted, or is told of by an older server, is shown all the same.
-            let mounting = client.mounting(&asked_for).ok();
+            // One of an older server is shown without.
+            let mounting =
+                share.state.is_served().then(|| client.mounting(&asked_for).ok()).flatten();
             let shown = |share: &_, screen| {
                 text::shares::share(share, screen)
                     + &mounting.as_ref().map(text::mounting::in_short).unwrap_or_default()

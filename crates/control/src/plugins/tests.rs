@@ -17,7 +17,7 @@ use crate::api::ShareState;
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn status(path: &str, protocols: &[&str]) -> ShareStatus {
+pub(super) fn status(path: &str, protocols: &[&str]) -> ShareStatus {
     ShareStatus {
         path: path.to_owned(),
         directory: path.to_owned(),
@@ -262,33 +262,49 @@ fn rule(clients: &str, options: &str) -> RuleSpec {
 #[test]
 fn what_is_shared_is_announced_until_the_server_stops() {
     let directory = tempfile::tempdir().expect("a directory");
-    let file = |name: &str| std::fs::read_to_string(directory.path().join(name));
-    std::fs::write(directory.path().join("ssh.service"), "of somebody else").expect("written");
-    std::fs::write(directory.path().join("steadfast-900.service"), "of before").expect("written");
-    let plugins: Vec<Box<dyn Plugin>> = vec![Box::new(Mdns::new(directory.path().into(), 2050))];
-    let plugins = Plugins::start(plugins).expect("a thread");
+    let started = |state: &str| {
+        let plugin = Mdns::new(directory.path().into(), Path::new(state), 2050);
+        Plugins::start(vec![Box::new(plugin)]).expect("a thread")
+    };
+    // The files with this in them.
+    let with = |part: &str| {
+        let files = std::fs::read_dir(directory.path()).expect("a directory");
+        let paths = files.map(|file| file.expect("a file").path());
+        let text = |path: &PathBuf| std::fs::read_to_string(path).expect("a text");
+        paths.filter(|path| text(path).contains(part)).collect::<Vec<_>>()
+    };
     let share = |id, path: &str| {
         (path.to_owned(), Some(shared(ShareStatus { id, ..status(path, &["mdns"]) })))
     };
+    std::fs::write(directory.path().join("ssh.service"), "of somebody else").expect("written");
+    let (plugins, other) = (started("/a"), started("/b"));
+    other.wait(other.publish([share(1, "/other")]), PATIENCE);
     let long = format!("/{}", "x".repeat(300));
     let all = (1..=105).map(|id| share(id, &format!("/srv/{id:03}")));
     let ticket = plugins.publish(all.chain([share(200, &long), share(201, "/a\nb")]));
-    let faults = plugins.wait(ticket, PATIENCE);
-    let whys: Vec<&str> = faults.iter().map(|fault| fault.why.as_str()).collect();
-    assert_eq!(whys.len(), 3, "{whys:?}");
-    let told = file("steadfast-1.service").expect("a file");
-    assert!(told.contains("path=/srv/001<") && told.contains(">2050<"), "{told}");
-    assert!(file("steadfast-900.service").is_err(), "what is not shared is not announced");
-    assert!(file("steadfast-105.service").is_err(), "not more than a network bears");
+    assert_eq!(plugins.wait(ticket, PATIENCE).len(), 3);
+    assert_eq!(with("path=/srv/001<").len(), 1);
+    assert_eq!(with(">2050<").len(), 101, "not more than a network bears");
 
-    let ticket = plugins.publish([("/srv/001".to_owned(), None)]);
-    plugins.wait(ticket, PATIENCE);
-    assert!(file("steadfast-1.service").is_err());
-    assert!(file("steadfast-2.service").is_ok());
+    // One that changes is seen by the seconds of its time.
+    let file = with("path=/srv/002<").remove(0);
+    let before = file.metadata().expect("a file").modified().expect("a time");
+    let named =
+        ShareStatus { id: 2, resource: Some("two".to_owned()), ..status("/srv/002", &["mdns"]) };
+    let changed = [("/srv/001".to_owned(), None), ("/srv/002".to_owned(), Some(shared(named)))];
+    plugins.wait(plugins.publish(changed), PATIENCE);
+    assert!(with("path=/srv/001<").is_empty());
+    assert_eq!(with("<name>two on "), [file.clone()]);
+    let after = file.metadata().expect("a file").modified().expect("a time");
+    assert!(after >= before + Duration::from_secs(1));
+
+    // One with nothing to announce takes nothing of others away.
+    drop(started("/c"));
     drop(plugins);
-    let left = std::fs::read_dir(directory.path()).expect("a directory").count();
-    assert_eq!(left, 1, "only what is of others stays");
-    assert!(file("ssh.service").is_ok());
+    assert_eq!(with("").len(), 2);
+    assert_eq!(with("path=/other<").len(), 1);
+    drop(other);
+    assert_eq!(with(""), [directory.path().join("ssh.service")]);
 }
 
 #[test]

@@ -22,7 +22,6 @@ use super::ShareManager;
 use super::comes_to::ComesTo;
 use super::state::State;
 use crate::exports::Fault;
-use crate::mount_lines::MountBy;
 use crate::mounting::mounting;
 
 /// How long an answer waits for plug-ins at the most, if it is to.
@@ -337,9 +336,11 @@ impl ShareService for ManagedShares {
                 format!("share {path:?} has mistakes: see `share show`"),
             ),
         };
-        let share = views.into_iter().find_map(|view| view.share).ok_or(refusal)?;
-        let nowhere = MountBy::nowhere();
-        let by = self.0.mount_by.get().unwrap_or(&nowhere);
+        let share = views.into_iter().next().and_then(|view| view.share).ok_or(refusal)?;
+        let Some(by) = self.0.mount_by.get() else {
+            let why = "the server starts, and does not know yet where clients find it";
+            return Err(Refusal::new(RefusalKind::Busy, why));
+        };
         mounting(&share, by, request).map_err(|what| Refusal::new(RefusalKind::Mistaken, what))
     }
 
