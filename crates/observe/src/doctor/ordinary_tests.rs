@@ -19,6 +19,30 @@ fn several_connections_that_are_made_again_once_are_no_fault() {
 }
 
 #[test]
+fn a_server_that_stands_still_answers_few_calls_and_that_is_seen() {
+    let mut case = healthy(1);
+    // Since it was mounted it was called seldom, too.
+    case.before.mounts[0].counters.operations = vec![operation("write", 20, 100)];
+    let calls = |case: &mut Case, count: u64, again: u64| {
+        let mount = case.mount();
+        mount.options = "rw,proto=tcp,timeo=2,rsize=1048576,wsize=1048576".to_owned();
+        let mut write = operation("write", 20 + count, 100 + 200 * count);
+        write.transmissions += again;
+        mount.operations = vec![write];
+    };
+    // Each was sent again and again: 0.2 s, 0.4 s, 0.6 s.
+    calls(&mut case, 6, 12);
+    let found = found(&case, "nfs-retransmissions");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].severity, Severity::Critical);
+    assert!(found[0].evidence.starts_with("12 of 6 calls"), "{}", found[0].evidence);
+    for (count, again) in [(6, 4), (12, 5), (6, 0)] {
+        calls(&mut case, count, again);
+        assert!(!case.has("nfs-retransmissions"), "{again} of {count}");
+    }
+}
+
+#[test]
 fn what_is_no_device_has_neither_speed_nor_carrier() {
     let mut case = healthy(1);
     case.interface().carrier_changes += 2;

@@ -10,6 +10,8 @@ use super::{CALLS_AGAIN_MAX, Count, Found, Row, Severity, Share, View, bytes, pe
 const FELT: f64 = 0.1;
 /// Calls in the interval that measure something.
 const CALLS_LEAST: u64 = 50;
+/// Of fewer calls, so many that were sent again do, if these are half of them.
+const AGAIN_LEAST: u64 = 5;
 /// Reads under low to medium load took so long (Legato, "Retransmissions").
 const RESPONSE_MS: f64 = 30.0;
 /// A user notices each wait of so many ms.
@@ -182,11 +184,15 @@ fn mounts<'a>(view: &View<'a>) -> impl Iterator<Item = (NfsMount, &'a NfsMount)>
     })
 }
 
-/// The interval if enough happened in it, else since the mount.
+/// The interval if enough happened in it, else since the mount. Of a server that stands still, few calls are enough: so
+/// many of them were sent again.
 fn measured(view: &View<'_>) -> Vec<(NfsMount, bool)> {
     mounts(view)
         .filter_map(|(now, ever)| {
-            if now.total().operations >= CALLS_LEAST {
+            let total = now.total();
+            let again = total.retransmissions();
+            let stands_still = again >= AGAIN_LEAST && again >= total.operations / 2;
+            if total.operations >= CALLS_LEAST || stands_still {
                 return Some((now, true));
             }
             (ever.total().operations >= CALLS_LEAST * 10).then(|| (ever.clone(), false))
