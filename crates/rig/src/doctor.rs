@@ -375,13 +375,13 @@ impl Rig {
         let known = all.filter(|id| fault.findings.contains(id) || !OF_OTHER_WORK.contains(id));
         let known: BTreeSet<&str> = known.collect();
         let judge = |name: &str, found: (Vec<Found>, Vec<Found>), wanted: &ServerFault| {
-            compared(&format!("server: {name}"), &found.0, wanted.findings, known.iter().copied())
-                + compared(
-                    &format!("client: {name}"),
-                    &found.1,
-                    wanted.on_client,
-                    fault.on_client.iter().copied(),
-                )
+            let (server, client) = (format!("server: {name}"), format!("client: {name}"));
+            let mut wrong = compared(&server, &found.0, wanted.findings, known.iter().copied());
+            if on_client {
+                let known = fault.on_client.iter().copied();
+                wrong += compared(&client, &found.1, wanted.on_client, known);
+            }
+            wrong
         };
         let mut wrong = judge(fault.name, with, fault);
         self.disk.set_write_time(Duration::ZERO);
