@@ -1,6 +1,6 @@
 #!/bin/bash
 # Process 1 of the guest of `cargo xtask doctor`: a client with one mount, on which `steadfast doctor`
-# looks for what is wrong; or, with READS, one that reads until $CONTROL/stop is there. The root is the host's (hostfs): what is written outside /run lands there.
+# looks for what is wrong; or, with WORKS, one that works until $CONTROL/stop is there. The root is the host's (hostfs): what is written outside /run lands there.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/run LANG=C
 
@@ -24,16 +24,35 @@ ended() {
 
 mount -t nfs -o "$NFS_OPTIONS" "$NFS_SERVER:/export" /run/nfs || ended "failed mount"
 echo "some text" >/run/nfs/file || ended "failed write"
-if [ -n "$READS" ]; then
+if [ -n "$WORKS" ]; then
     dd if=/dev/zero of=/run/nfs/file bs=1M count=4 status=none || ended "failed write"
-    echo reading >>"$CONTROL/results"
+    # One in a hurry: it sends its calls again after 0.2 s.
+    mkdir /run/hurry
+    mount -t nfs -o "vers=3,tcp,port=2049,mountport=20048,mountproto=tcp,nolock,timeo=2" "$NFS_SERVER:/export" /run/hurry ||
+        ended "failed mount by NFSv3"
+    for i in 1 2 3 4; do
+        while [ ! -e "$CONTROL/stop" ]; do
+            [ ! -e "$CONTROL/hurry" ] || dd if=/dev/zero of="/run/hurry/file$i" bs=4k count=1 conv=fsync status=none
+            sleep 0.1
+        done &
+    done
+    while [ ! -e "$CONTROL/stop" ]; do
+        if [ -e "$CONTROL/look" ]; then
+            seconds=$(cat "$CONTROL/look")
+            rm "$CONTROL/look"
+            "$STEADFAST" doctor --json --no-names --seconds "${seconds:-5}" >"$CONTROL/doctor.part" 2>"$CONTROL/doctor.err"
+            mv "$CONTROL/doctor.part" "$CONTROL/doctor.json"
+        fi
+        sleep 0.05
+    done &
+    echo working >>"$CONTROL/results"
     until [ -e "$CONTROL/stop" ]; do
         # From the server, not from memory, and with pauses: what a busy CPU does to the network is no fault of it.
         dd if=/run/nfs/file of=/dev/null bs=1M iflag=direct status=none || ended "failed read"
+        dd if=/dev/zero of=/run/nfs/other bs=64k count=1 conv=fsync status=none || ended "failed write"
         sleep 0.1
     done
-    rm /run/nfs/file
-    umount /run/nfs
+    # Without an umount, which would wait for a server that has died.
     ended done
 fi
 "$STEADFAST" doctor --json --no-names --seconds 5 >"$CONTROL/doctor.json" 2>"$CONTROL/doctor.err"

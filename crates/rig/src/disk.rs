@@ -140,6 +140,11 @@ impl Disk {
         &self.at
     }
 
+    /// Its device, as the kernel calls it: `loop3`.
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
     /// A new, empty directory to be served.
     pub(crate) fn share(&self, name: &str) -> Result<PathBuf> {
         let share = self.at.join(name);

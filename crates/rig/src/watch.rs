@@ -23,12 +23,16 @@ use crate::uml::{self, Guest, Listener};
 use crate::{ganesha, kernel_client, packages, workspace};
 use mountstats::{Comparison, Counts};
 
+/// Those of `cargo xtask doctor` among them: its server has a slow disk.
 const PACKAGES: &[&str] = &[
     "busybox-static",
+    "e2fsprogs",
+    "fuse3",
     "gcc",
     "iproute2",
     "kmod",
     "libc6-dev",
+    "mount",
     "nfs-common",
     "nfs-ganesha",
     "nfs-ganesha-vfs",

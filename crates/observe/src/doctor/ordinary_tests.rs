@@ -19,6 +19,34 @@ fn several_connections_that_are_made_again_once_are_no_fault() {
 }
 
 #[test]
+fn a_server_that_stands_still_answers_few_calls_and_that_is_seen() {
+    let mut case = healthy(1);
+    // Since it was mounted it was called seldom, too.
+    case.before.mounts[0].counters.operations = vec![operation("write", 20, 100)];
+    let calls = |case: &mut Case, count: u64, again: u64| {
+        let mount = case.mount();
+        mount.options = "rw,proto=tcp,timeo=2,rsize=1048576,wsize=1048576".to_owned();
+        let mut write = operation("write", 20 + count, 100 + 200 * count);
+        write.transmissions += again;
+        mount.operations = vec![write];
+    };
+    // Each was sent again and again: 0.2 s, 0.4 s, 0.6 s.
+    calls(&mut case, 6, 12);
+    let found = found(&case, "nfs-retransmissions");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].severity, Severity::Critical);
+    assert!(
+        found[0].evidence.starts_with("6 calls were sent again 12 times (200.0 %)"),
+        "{}",
+        found[0].evidence
+    );
+    for (count, again) in [(6, 4), (49, 4), (6, 0)] {
+        calls(&mut case, count, again);
+        assert!(!case.has("nfs-retransmissions"), "{again} of {count}");
+    }
+}
+
+#[test]
 fn what_is_no_device_has_neither_speed_nor_carrier() {
     let mut case = healthy(1);
     case.interface().carrier_changes += 2;
@@ -91,6 +119,23 @@ fn a_connection_that_was_dropped_long_ago_is_no_finding_among_many() {
     case.add("TcpExt.ListenDrops", 1);
     let now = found(&case, "listen-overflows");
     assert_eq!(now.first().map(|one| one.severity), Some(Severity::Warning));
+}
+
+#[test]
+fn datagrams_of_the_kernels_server_are_not_among_those_of_programs() {
+    let mut case = healthy(1);
+    let before = case.before.nfsd.as_ref().expect("one").udp_packets;
+    case.nfsd().udp_packets = before + 3900;
+    case.after.protocols.clone_from(&case.before.protocols);
+    case.add("Udp.RcvbufErrors", 105);
+    case.after.nfs_udp[0].drops += 105;
+    let all = found(&case, "udp-receive-drops");
+    assert!(all[0].evidence.starts_with("105 of 4005 datagrams"), "{}", all[0].evidence);
+    // Its buffer is not one that a setting makes larger.
+    assert!(!case.has("nfs-socket-drops"));
+    assert!(found(&case, "nfsd-socket-drops")[0].settings.is_empty());
+    case.nfsd().threads = 0;
+    assert!(case.has("nfs-socket-drops") && !case.has("nfsd-socket-drops"));
 }
 
 #[test]

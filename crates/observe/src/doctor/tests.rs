@@ -229,7 +229,11 @@ const WAYS: &[(&str, Mutation)] = &[
         case.add("Udp.OutDatagrams", 9000);
         case.add("Udp.SndbufErrors", if is_bad { 7 } else { 5 });
     }),
-    ("nfs-socket-drops", |case, is_bad| case.after.nfs_udp[0].drops = u64::from(is_bad)),
+    ("nfs-socket-drops", |case, is_bad| {
+        case.nfsd().threads = 0;
+        case.after.nfs_udp[0].drops = u64::from(is_bad);
+    }),
+    ("nfsd-socket-drops", |case, is_bad| case.after.nfs_udp[0].drops = u64::from(is_bad)),
     ("fragments-lost", |case, is_bad| {
         case.add("Ip.ReasmReqds", 9000);
         case.add("Ip.ReasmFails", if is_bad { 7 } else { 5 });

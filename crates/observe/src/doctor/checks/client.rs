@@ -10,6 +10,8 @@ use super::{CALLS_AGAIN_MAX, Count, Found, Row, Severity, Share, View, bytes, pe
 const FELT: f64 = 0.1;
 /// Calls in the interval that measure something.
 const CALLS_LEAST: u64 = 50;
+/// Of fewer calls, so many that were sent again do.
+const AGAIN_LEAST: u64 = 5;
 /// Reads under low to medium load took so long (Legato, "Retransmissions").
 const RESPONSE_MS: f64 = 30.0;
 /// A user notices each wait of so many ms.
@@ -182,11 +184,13 @@ fn mounts<'a>(view: &View<'a>) -> impl Iterator<Item = (NfsMount, &'a NfsMount)>
     })
 }
 
-/// The interval if enough happened in it, else since the mount.
+/// The interval if enough happened in it, else since the mount. Of a server that stands still, few calls are enough, if
+/// they were sent again.
 fn measured(view: &View<'_>) -> Vec<(NfsMount, bool)> {
     mounts(view)
         .filter_map(|(now, ever)| {
-            if now.total().operations >= CALLS_LEAST {
+            let total = now.total();
+            if total.operations >= CALLS_LEAST || total.retransmissions() >= AGAIN_LEAST {
                 return Some((now, true));
             }
             (ever.total().operations >= CALLS_LEAST * 10).then(|| (ever.clone(), false))
@@ -209,10 +213,11 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
     let of = |(mount, is_now): &(NfsMount, bool)| {
         let total = mount.total();
         // One may be of a connection that was made again.
-        if total.retransmissions() < 2 {
+        let again = total.retransmissions();
+        if again < 2 {
             return None;
         }
-        let ratio = total.retransmissions() as f64 / total.operations.max(1) as f64;
+        let ratio = again as f64 / total.operations.max(1) as f64;
         // The kernel counts whole ms: an answer that took less took half of one.
         let response_s = (total.response_ms as f64 / total.operations.max(1) as f64).max(0.5) / 1e3;
         let limit = FELT * response_s / mount.timer_s();
@@ -225,10 +230,12 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
                 ratio,
                 limit,
                 format!(
-                    "{} of {} calls ({}) were sent again {}; with {:.1} ms a response and a timer of {:.1} s, {} \
-                     would be felt",
-                    total.retransmissions(),
-                    total.operations,
+                    "{} ({}) {}; with {:.1} ms a response and a timer of {:.1} s, {} would be felt",
+                    if ratio > 1.0 {
+                        format!("{} calls were sent again {again} times", total.operations)
+                    } else {
+                        format!("{again} of {} calls were sent again", total.operations)
+                    },
                     percent(ratio),
                     when(view, *is_now),
                     response_s * 1e3,

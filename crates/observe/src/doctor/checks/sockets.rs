@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use steadfast_sys::netlink::TcpState;
 
+use super::super::facts::Facts;
 use super::{CALLS_AGAIN_MAX, Count, Found, PACKETS_LOST_MAX, Row, Severity, Share, View, percent};
 
 /// Peers that are named.
@@ -38,7 +39,8 @@ pub(super) const ROWS: &[Row] = &[
         title: "datagrams are dropped: a socket's buffer is full",
         threshold: "> 0.06 % of the datagrams; critical over 0.42 %",
         source: "Legato (000), Retransmissions; udp(7)",
-        action: "`steadfast tune net.core.rmem_max net.core.rmem_default`, restart what uses the socket, and mount by TCP",
+        action: "`steadfast tune net.core.rmem_max net.core.rmem_default`, restart what uses the socket, and mount by TCP; \
+                 of the kernel's server the finding nfsd-socket-drops says what to do",
         gain: "no calls that are sent again after 0.7 s and more",
         settings: &["net.core.rmem_max", "net.core.rmem_default"],
         check: udp_received,
@@ -61,7 +63,18 @@ pub(super) const ROWS: &[Row] = &[
         action: "`steadfast tune net.core.rmem_max net.core.rmem_default`, restart the server, and mount by TCP",
         gain: "no calls that are sent again",
         settings: &["net.core.rmem_max", "net.core.rmem_default"],
-        check: nfs_socket,
+        check: |view| if has_nfsd(view) { Vec::new() } else { nfs_socket(view) },
+    },
+    // The kernel sets the size of the buffer by itself (Linux, svc_sock_setbufsize): no setting changes it.
+    Row {
+        id: "nfsd-socket-drops",
+        title: "the kernel's server has no room for datagrams",
+        threshold: "any drop at port 2049 between the looks; an advice if since the start",
+        source: "kernel, net/sunrpc/svcsock.c: room for two calls a thread, each as large as max_block_size allows",
+        action: "more threads (`rpc.nfsd N`), or a larger max_block_size before it is started, and mount by TCP",
+        gain: "no calls that are sent again",
+        settings: &[],
+        check: |view| if has_nfsd(view) { nfs_socket(view) } else { Vec::new() },
     },
     Row {
         id: "fragments-lost",
@@ -173,7 +186,15 @@ fn lost(view: &View<'_>, part: Count, whole: Count, what: &str) -> Vec<Found> {
 fn udp_received(view: &View<'_>) -> Vec<Found> {
     let dropped = view.protocol("Udp.RcvbufErrors").and(view.protocol("Udp6RcvbufErrors"));
     let came = view.protocol("Udp.InDatagrams").and(view.protocol("Udp6InDatagrams"));
+    // What the kernel's server takes is not among these.
+    let of = |facts: &Facts| facts.nfsd.as_ref().map_or(0, |nfsd| nfsd.udp_packets);
+    let came = came.and(Count::of(of(view.before), of(view.after)));
     lost(view, dropped, came, "datagrams found the buffer full")
+}
+
+/// Whether port 2049 is the kernel's.
+fn has_nfsd(view: &View<'_>) -> bool {
+    view.after.nfsd.as_ref().is_some_and(|nfsd| nfsd.threads > 0)
 }
 
 fn udp_sent(view: &View<'_>) -> Vec<Found> {
