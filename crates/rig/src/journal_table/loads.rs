@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::site::{Counters, Site, WRITE_TIME};
+use super::site::{Counters, Site};
 use crate::servers::Server;
 
 /// Operations of a session of Netbench; Debian has it beside the program.
@@ -56,7 +56,7 @@ pub(super) fn run_dbench(
     processes: usize,
 ) -> Result<Figures> {
     site.disk.sync()?;
-    site.disk.set_write_time(WRITE_TIME);
+    site.slow_down();
     let outcome = watch_dbench(site, server, &mut dbench(at, processes, site.options.seconds));
     site.disk.set_write_time(Duration::ZERO);
     outcome
@@ -120,7 +120,7 @@ pub(super) fn run_dd(
     limit_s: Option<u32>,
 ) -> Result<Figures> {
     site.disk.sync()?;
-    site.disk.set_write_time(WRITE_TIME);
+    site.slow_down();
     let before = site.counters(server)?;
     let outcome = dd(&at.join("dd"), "1K", mb * 1000, limit_s);
     let after = site.counters(server);

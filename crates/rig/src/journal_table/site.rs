@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -84,6 +85,8 @@ pub(super) struct Site<'o> {
     top: PathBuf,
     /// The disk of the shares.
     pub(super) disk: Disk,
+    /// What a write of it takes while something is measured, in nanoseconds.
+    write_ns: AtomicU64,
 }
 
 /// What is counted of a server.
@@ -100,7 +103,19 @@ impl<'o> Site<'o> {
         let at = Path::new("/run/data");
         let image = Path::new("/run/data-image");
         let disk = Disk::slow(FileSystem::Ext4, Journal::Large, image, DISK_MIB, at)?;
-        Ok(Self { options, program, top, disk })
+        let write_ns = AtomicU64::new(WRITE_TIME.as_nanos() as u64);
+        Ok(Self { options, program, top, disk, write_ns })
+    }
+
+    /// How slow the disk is from now on while something is measured.
+    pub(super) fn set_write_time(&self, time: Duration) {
+        self.write_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Something is measured now.
+    pub(super) fn slow_down(&self) {
+        let write_ns = self.write_ns.load(Ordering::Relaxed);
+        self.disk.set_write_time(Duration::from_nanos(write_ns));
     }
 
     /// Limits the link, or does not.
@@ -120,7 +135,7 @@ impl<'o> Site<'o> {
         Ok(())
     }
 
-    /// How the clients' TCP finds out how much a link carries, as Linux calls it: `cubic`, `bbr`.
+    /// How the clients' TCP finds out how much a link carries, as Linux calls it: `reno`, `bbr`.
     pub(super) fn set_congestion_control(&self, name: &str) -> Result<()> {
         let set = format!("echo {name} > /proc/sys/net/ipv4/tcp_congestion_control");
         for client in 0..CLIENTS {
@@ -235,7 +250,7 @@ impl<'o> Site<'o> {
         let profile = &self.options.profile;
         Ok(format!(
             "{rounds}. Profile `{profile}`; a virtual machine of {cpus} CPUs that server, clients and other work share \
-             (load of the last 15 minutes: {load}); ext4 on a disk of 35 writes/s; Linux {}; commit {commit}.",
+             (load of the last 15 minutes: {load}); ext4; Linux {}; commit {commit}.",
             kernel.join(".")
         ))
     }
