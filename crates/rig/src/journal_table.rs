@@ -5,7 +5,8 @@
 //! - `unlimited`, `limited`: dbench and dd on four kinds of share, on a link without a limit and on
 //!   one of 100 Mbit/s; the data is on a disk of 35 writes a second;
 //! - `fast`: the same as `unlimited` on a disk whose writes take no time;
-//! - `clients`: one, six and twelve clients at one time, and how long a small call of another one waits;
+//! - `clients`, `clients-reno`, `clients-unlimited`: one, six and twelve clients at one time, and how long a small
+//!   call of another one waits, by the clients' congestion control;
 //! - `beside`: libnfs' tools and another FUSE client on the same shares;
 //! - `recovery`: 10,000 writes that a crash has left in a journal.
 //!
@@ -46,7 +47,12 @@ const SECTIONS: &[Section] = &[
     Section { name: "unlimited", measure: |site| speed::measure(site, Link::Unlimited) },
     Section { name: "limited", measure: |site| speed::measure(site, Link::Limited) },
     Section { name: "fast", measure: speed::measure_fast },
-    Section { name: "clients", measure: clients::measure },
+    Section { name: "clients", measure: |site| clients::measure(site, Link::Limited, "bbr") },
+    Section { name: "clients-reno", measure: |site| clients::measure(site, Link::Limited, "reno") },
+    Section {
+        name: "clients-unlimited",
+        measure: |site| clients::measure(site, Link::Unlimited, "bbr"),
+    },
     Section { name: "beside", measure: beside::measure },
     Section { name: "recovery", measure: recovery::measure },
 ];

@@ -325,12 +325,12 @@ fn steadfast_configuration(directory: &str, state: &str, setup: &Setup) -> Strin
     };
     let workers = line("pools", setup.workers.map(|_| 1)) + &line("seats_per_pool", setup.workers);
     let files = line("descriptors_max", setup.files);
-    let more: String =
-        setup.own.share_options.iter().map(|option| format!(", {option:?}")).collect();
+    let mut options = vec!["no_root_squash"];
+    options.extend(setup.own.share_options.iter().map(String::as_str));
     format!(
         "[server]\nlisten = [\"{address}\"]\nrpcbind = false\n{workers}{files}\
          {}state_directory = {state:?}\n\n[[share]]\npath = {directory:?}\n\
-         directory = {directory:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"{more}]\n\n{}",
+         directory = {directory:?}\nclients = [\"*\"]\noptions = {options:?}\n\n{}",
         setup.own.server_keys, setup.own.tables
     )
 }

@@ -48,7 +48,7 @@ impl Who {
 }
 
 pub(super) fn measure(site: &Site<'_>) -> Result<Findings> {
-    site.set_link(Link::Unlimited)?;
+    Site::set_link(Link::Unlimited)?;
     let local = Local::new()?;
     let mut who = vec![Who::Ours, Who::Plain, Who::Tools];
     who.extend(site.options.fuse_nfs.as_ref().map(|_| Who::Other));
@@ -94,7 +94,7 @@ fn measure_one(
     let begun = Instant::now();
     let outcome = match &mount {
         Some(mount) => run(Command::new("cp").arg("-r").arg(&local.small).arg(&mount.at)),
-        None => local.files().try_for_each(|name| {
+        None => Local::files().try_for_each(|name| {
             let to = url(&format!("{directory}/{name}"));
             run(in_client(0, Path::new("nfs-cp")).arg(local.small.join(&name)).arg(to))
         }),
@@ -185,13 +185,13 @@ impl Local {
         std::fs::create_dir_all(&small)?;
         std::fs::File::create(&stream)?.set_len(STREAM_MB << 20)?;
         let local = Self { small, stream };
-        for name in local.files() {
+        for name in Self::files() {
             std::fs::write(local.small.join(name), vec![b's'; FILE_BYTES])?;
         }
         Ok(local)
     }
 
-    fn files(&self) -> impl Iterator<Item = String> + use<> {
+    fn files() -> impl Iterator<Item = String> {
         (0..FILES).map(|number| format!("file{number}"))
     }
 }

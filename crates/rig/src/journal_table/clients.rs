@@ -15,10 +15,6 @@ use crate::report::{Findings, Goal, Samples, Table};
 use crate::servers::Server;
 
 const COUNTS: [(usize, &str); 3] = [(1, "1 client"), (6, "6 clients"), (12, "12 clients")];
-/// Links, and the congestion control of the clients: one that goes by lost packets, and one that fills no queues.
-/// (Linux lets a network namespace choose few, and not its usual `cubic`.)
-const NETWORKS: [(Link, &str); 3] =
-    [(Link::Limited, "reno"), (Link::Limited, "bbr"), (Link::Unlimited, "reno")];
 /// What all clients write together.
 const STREAM_MB: u64 = 120;
 /// Between small calls.
@@ -34,21 +30,20 @@ const DBENCH: &str = "dbench";
 const WAIT_P99: &str = "GETATTR, p99 ms";
 const WAIT_MOST: &str = "GETATTR, most ms";
 
-pub(super) fn measure(site: &Site<'_>) -> Result<Findings> {
+/// `congestion` is the congestion control of the clients. Linux lets a network namespace choose few, and not its
+/// usual `cubic`.
+pub(super) fn measure(site: &Site<'_>, link: Link, congestion: &str) -> Result<Findings> {
     let mut findings = Findings::default();
     findings.say(site.conditions()?);
-    for (link, congestion) in NETWORKS {
-        site.set_link(link)?;
-        site.set_congestion_control(congestion)?;
-        eprintln!("  {}, {congestion}", link.name());
-        let mut samples = Samples::default();
-        for _ in 0..site.options.rounds {
-            for (count, name) in COUNTS {
-                measure_some(site, count, name, &mut samples)?;
-            }
+    Site::set_link(link)?;
+    Site::set_congestion_control(congestion)?;
+    let mut samples = Samples::default();
+    for _ in 0..site.options.rounds {
+        for (count, name) in COUNTS {
+            measure_some(site, count, name, &mut samples)?;
         }
-        add(&mut findings, link, congestion, &samples);
     }
+    add(&mut findings, link, congestion, &samples);
     Ok(findings)
 }
 

@@ -43,8 +43,7 @@ fn dbench(at: &Path, processes: usize, seconds: u32) -> Command {
         .arg(at)
         .arg(processes.to_string())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+        .stdout(Stdio::piped());
     command
 }
 
@@ -68,7 +67,7 @@ fn watch_dbench(site: &Site<'_>, server: &Server, command: &mut Command) -> Resu
     let (mut begun, mut ended, mut mb_s) = (None, None, None);
     for line in lines {
         let line = line?;
-        let now = || anyhow::Ok((Instant::now(), site.counters(server)?));
+        let now = || anyhow::Ok((Instant::now(), Site::counters(server)?));
         match phase(&line) {
             Some("execute") if begun.is_none() => begun = Some(now()?),
             Some("cleanup") if ended.is_none() => {
@@ -89,12 +88,16 @@ fn watch_dbench(site: &Site<'_>, server: &Server, command: &mut Command) -> Resu
 
 /// Runs dbench on each of several mounts at one time, one process each; megabytes a second of each.
 pub(super) fn run_dbench_each(at: &[&Path], seconds: u32) -> Result<Vec<f64>> {
-    let start = |at: &&Path| dbench(at, 1, seconds).spawn().context("cannot run dbench");
+    let start = |at: &&Path| {
+        dbench(at, 1, seconds).stderr(Stdio::piped()).spawn().context("cannot run dbench")
+    };
     let children: Vec<_> = at.iter().map(start).collect::<Result<_>>()?;
     let finish = |child: std::process::Child| {
         let output = child.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mb_s = text.lines().find_map(throughput).context("dbench failed")?;
+        let mb_s = text.lines().find_map(throughput).with_context(|| {
+            format!("dbench, {}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr))
+        })?;
         Ok(mb_s * 1.048_576)
     };
     children.into_iter().map(finish).collect()
@@ -121,9 +124,9 @@ pub(super) fn run_dd(
 ) -> Result<Figures> {
     site.disk.sync()?;
     site.slow_down();
-    let before = site.counters(server)?;
+    let before = Site::counters(server)?;
     let outcome = dd(&at.join("dd"), "1K", mb * 1000, limit_s);
-    let after = site.counters(server);
+    let after = Site::counters(server);
     site.disk.set_write_time(Duration::ZERO);
     let (bytes, seconds) = outcome?;
     Ok(figures(bytes as f64 / 1e6, seconds, before, after?))
@@ -191,7 +194,7 @@ mod tests {
             return;
         }
         let places = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
-        let speeds = run_dbench_each(&places.each_ref().map(|place| place.path()), 2);
+        let speeds = run_dbench_each(&places.each_ref().map(tempfile::TempDir::path), 2);
         let speeds = speeds.expect("dbench runs");
         assert!(speeds.len() == 2 && speeds.iter().all(|speed| *speed > 0.0), "{speeds:?}");
     }

@@ -20,7 +20,7 @@ const ROW: &str = "10,000 writes of 4 KiB to 100 files";
 const SECONDS: &str = "seconds until mounted";
 
 pub(super) fn measure(site: &Site<'_>) -> Result<Findings> {
-    site.set_link(Link::Limited)?;
+    Site::set_link(Link::Limited)?;
     let mut samples = Samples::default();
     for _ in 0..site.options.rounds {
         let server = site.serve(Kind::Journal)?;

@@ -119,7 +119,7 @@ impl<'o> Site<'o> {
     }
 
     /// Limits the link, or does not.
-    pub(super) fn set_link(&self, link: Link) -> Result<()> {
+    pub(super) fn set_link(link: Link) -> Result<()> {
         for (network, device) in [(None, SERVER_END), (Some(SWITCH), SWITCH_END)] {
             let tc = |words: &[&str]| match network {
                 None => call("tc", words),
@@ -136,7 +136,7 @@ impl<'o> Site<'o> {
     }
 
     /// How the clients' TCP finds out how much a link carries, as Linux calls it: `reno`, `bbr`.
-    pub(super) fn set_congestion_control(&self, name: &str) -> Result<()> {
+    pub(super) fn set_congestion_control(name: &str) -> Result<()> {
         let set = format!("echo {name} > /proc/sys/net/ipv4/tcp_congestion_control");
         for client in 0..CLIENTS {
             call("ip", &["netns", "exec", &format!("client{client}"), "sh", "-c", &set])?;
@@ -212,7 +212,7 @@ impl<'o> Site<'o> {
         let mut words = format!("port=2049,mountport=2049,nolock{options}");
         if kind == Kind::Journal {
             let journal = self.journal(client);
-            words.push_str(&format!(",journal_size={RING},journal={}", journal.display()));
+            words = format!("{words},journal_size={RING},journal={}", journal.display());
         }
         let source = format!("{}:{}", server.address.ip(), server.path);
         let mut command = in_client(client, &self.program);
@@ -226,7 +226,7 @@ impl<'o> Site<'o> {
     }
 
     /// What was counted so far.
-    pub(super) fn counters(&self, server: &Server) -> Result<Counters> {
+    pub(super) fn counters(server: &Server) -> Result<Counters> {
         let text = run("ip", &["-j", "-s", "link", "show", "dev", SERVER_END])?;
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()))?;
         Ok(Counters {

@@ -56,7 +56,7 @@ pub(super) fn measure_fast(site: &Site<'_>) -> Result<Findings> {
 }
 
 pub(super) fn measure(site: &Site<'_>, link: Link) -> Result<Findings> {
-    site.set_link(link)?;
+    Site::set_link(link)?;
     let [mut speed, mut wire, mut cpu] = <[Samples; 3]>::default();
     for round in 0..site.options.rounds {
         let mut kinds = Kind::ALL;
