@@ -12,7 +12,8 @@ mod tidy;
 use std::process::ExitCode;
 
 use steadfast_rig::{
-    bench_shares, doctor, durability, kernel_client, peers, plugins, powercut, storm, watch,
+    bench_shares, doctor, durability, journal_table, kernel_client, peers, plugins, powercut,
+    storm, watch,
 };
 
 type Command = fn(&[String]) -> anyhow::Result<()>;
@@ -28,6 +29,11 @@ const COMMANDS: &[(&str, &str, Command)] = &[
         "bench-shares",
         "Sun's table of shares, measured again, into docs/shares-performance.md",
         bench_shares::run,
+    ),
+    (
+        "journal-table",
+        "what a mount's journal costs and gains, into docs/journal.md",
+        journal_table::run,
     ),
     ("plugins", "the plug-ins with the real Samba and exportfs", plugins::run),
     ("package", "Debian packages, checked by lintian", package::run),

@@ -22,6 +22,8 @@ const PACKAGES: &[&str] = &[
     "g++",
     "git",
     "python3",
+    // A load of the journal's table.
+    "dbench",
     // Which checks man pages.
     "mandoc",
     // exportfs, which the import of exports(5) is held against.

@@ -89,10 +89,10 @@ fn write_and_sync(file: &str) -> (Duration, String) {
     (begun.elapsed(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A program that has a file open, writes to it when it is told to, and says then that it has.
+/// A program that opens a file and says so, writes to it when it is told to, and says then that it has.
 fn waiting_writer(text: &str, file: &Path) -> Child {
     // Not by a shell: to say so it would close a duplicate of the file's descriptor.
-    let lines = "open my $file, '>', $ARGV[1] or die; <STDIN>; syswrite $file, $ARGV[0]; print STDERR \"written\\n\"";
+    let lines = "open my $file, '>', $ARGV[1] or die; print STDERR \"open\\n\"; <STDIN>; syswrite $file, $ARGV[0]; print STDERR \"written\\n\"";
     let mut command = Command::new("perl");
     command.args(["-e", lines, text, utf8(file)]).stdin(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
@@ -130,13 +130,16 @@ fn a_network_that_is_pulled_is_an_error_for_soft_mounts_alone() {
         let name = format!("passing{pull}");
         let (text, file) = (format!("unsent {pull}\n"), passing.path(&name));
         let mut writer = waiting_writer(&text, &file);
-        let there = || site.place.share.join(&name).exists();
-        assert!(until(Instant::now(), there), "{what}: the file is not there");
+        let mut writer_says = BufReader::new(writer.stderr.take().unwrap());
+        let mut told = String::new();
+        // Not before it has the answer: it would wait for that until the network is there again.
+        writer_says.read_line(&mut told).unwrap();
+        assert_eq!(told, "open\n", "{what}");
         let begun = Instant::now();
         site.cable.pull(pull % 2 == 1);
         writer.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        let mut told = String::new();
-        BufReader::new(writer.stderr.take().unwrap()).read_line(&mut told).unwrap();
+        told.clear();
+        writer_says.read_line(&mut told).unwrap();
         assert_eq!(told, "written\n", "{what}");
         for mount in [&hard, &plain, &soft, &passing] {
             let (took, is_good) = timed("df", &[utf8(&mount.at)]);

@@ -21,6 +21,7 @@ pub mod doctor;
 pub mod durability;
 mod ganesha;
 mod isolation;
+pub mod journal_table;
 pub mod kernel_client;
 mod load;
 mod namespace;

@@ -248,6 +248,8 @@ pub(crate) struct Own {
     pub(crate) arguments: Vec<String>,
     /// Its state directory, there and kept; unless told, one that goes with the server.
     pub(crate) state: Option<PathBuf>,
+    /// Options of the share, beside those that it always has.
+    pub(crate) share_options: Vec<String>,
     /// Lines for `[server]` of its configuration.
     pub(crate) server_keys: String,
     /// Tables at the end of its configuration.
@@ -323,10 +325,12 @@ fn steadfast_configuration(directory: &str, state: &str, setup: &Setup) -> Strin
     };
     let workers = line("pools", setup.workers.map(|_| 1)) + &line("seats_per_pool", setup.workers);
     let files = line("descriptors_max", setup.files);
+    let mut options = vec!["no_root_squash"];
+    options.extend(setup.own.share_options.iter().map(String::as_str));
     format!(
         "[server]\nlisten = [\"{address}\"]\nrpcbind = false\n{workers}{files}\
          {}state_directory = {state:?}\n\n[[share]]\npath = {directory:?}\n\
-         directory = {directory:?}\nclients = [\"*\"]\noptions = [\"no_root_squash\"]\n\n{}",
+         directory = {directory:?}\nclients = [\"*\"]\noptions = {options:?}\n\n{}",
         setup.own.server_keys, setup.own.tables
     )
 }
