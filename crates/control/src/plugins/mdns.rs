@@ -141,27 +141,9 @@ impl Mdns {
             if std::fs::read_to_string(&file).is_ok_and(|there| there == *text) {
                 continue;
             }
-            self.put(&file, text)?;
+            put(&file, text)?;
         }
         Ok(())
-    }
-
-    /// Writes a file at one moment.
-    fn put(&self, file: &Path, text: &str) -> io::Result<()> {
-        let before = file.metadata().and_then(|metadata| metadata.modified()).ok();
-        let mut new = file.as_os_str().to_owned();
-        new.push(".new");
-        let mut written = std::fs::File::create(&new)?;
-        written.write_all(text.as_bytes())?;
-        written.set_permissions(Permissions::from_mode(MODE))?;
-        // Avahi looks at the seconds of a file's time to see whether it is another one.
-        if let Some(before) = before {
-            let other = before + Duration::from_secs(1);
-            if SystemTime::now() < other {
-                written.set_modified(other)?;
-            }
-        }
-        std::fs::rename(&new, file)
     }
 }
 
@@ -192,6 +174,24 @@ impl Plugin for Mdns {
             }
         }
     }
+}
+
+/// Writes a file at one moment.
+fn put(file: &Path, text: &str) -> io::Result<()> {
+    let before = file.metadata().and_then(|metadata| metadata.modified()).ok();
+    let mut new = file.as_os_str().to_owned();
+    new.push(".new");
+    let mut written = std::fs::File::create(&new)?;
+    written.write_all(text.as_bytes())?;
+    written.set_permissions(Permissions::from_mode(MODE))?;
+    // Avahi looks at the seconds of a file's time to see whether it is another one.
+    if let Some(before) = before {
+        let other = before + Duration::from_secs(1);
+        if SystemTime::now() < other {
+            written.set_modified(other)?;
+        }
+    }
+    std::fs::rename(&new, file)
 }
 
 /// Characters that an announcement does not have: those that command a terminal, and those that XML lacks.
@@ -259,7 +259,7 @@ mod tests {
         let mut name = |resource: Option<&str>, path: &str, id| {
             let resource = resource.map(str::to_owned);
             let plain = crate::plugins::tests::status(path, &["mdns"]);
-            mdns.name(&ShareStatus { resource, id, ..plain }, &mut taken)
+            mdns.name(&ShareStatus { id, resource, ..plain }, &mut taken)
         };
         assert_eq!(name(None, "/srv/data", 1), "/srv/data on nas");
         assert_eq!(name(Some("Music"), "/srv/m", 2), "Music on nas");

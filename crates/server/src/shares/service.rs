@@ -329,12 +329,11 @@ impl ShareService for ManagedShares {
         let views = state.store.catalog().shares_at(&request.path);
         drop(state);
         let path = &request.path;
-        let refusal = match views.is_empty() {
-            true => Refusal::new(RefusalKind::NotFound, format!("there is no share {path:?}")),
-            false => Refusal::new(
-                RefusalKind::Mistaken,
-                format!("share {path:?} has mistakes: see `share show`"),
-            ),
+        let refusal = if views.is_empty() {
+            Refusal::new(RefusalKind::NotFound, format!("there is no share {path:?}"))
+        } else {
+            let what = format!("share {path:?} has mistakes: see `share show`");
+            Refusal::new(RefusalKind::Mistaken, what)
         };
         let share = views.into_iter().next().and_then(|view| view.share).ok_or(refusal)?;
         let Some(by) = self.0.mount_by.get() else {
