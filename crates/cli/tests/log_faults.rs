@@ -256,8 +256,11 @@ fn a_clone_of_a_log_that_went_on_is_refused_on_another_host_too() {
 
 /// Has the command run on another host, as far as the log knows.
 fn on_another_host(site: &Site, command: &mut Command) {
-    const SCRIPT: &str =
-        "printf '%032d\\n' 1 >\"$0\" && mount --bind \"$0\" /etc/machine-id && exec \"$@\"";
+    // A machine without a number has no place to mount another one on: it gets another /etc.
+    const SCRIPT: &str = "printf '%032d\\n' 1 >\"$0\" && if [ -e /etc/machine-id ]; \
+         then mount --bind \"$0\" /etc/machine-id; \
+         else cp -a /etc \"$0.etc\" && cp \"$0\" \"$0.etc/machine-id\" && mount --bind \"$0.etc\" /etc; fi \
+         && exec \"$@\"";
     let id = site.place.directory.path().join("machine-id");
     let mut other = Command::new("unshare");
     other.args(["--mount", "sh", "-c", SCRIPT]).arg(&id);

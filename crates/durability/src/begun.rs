@@ -55,6 +55,17 @@ struct Lane {
     taken: AtomicU64,
 }
 
+/// Marks take no room that the state directory needs for what a start cannot do without.
+fn leave_room(place: &Path) -> io::Result<()> {
+    let facts = rustix::fs::statvfs(place)?;
+    let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+    if facts.f_blocks > 0 && free < 2 * LANES as u64 * RING_BYTES {
+        let why = format!("it has {} KiB free, too little for marks", free >> 10);
+        return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+    }
+    Ok(())
+}
+
 static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -82,6 +93,9 @@ impl BegunRings {
         forget_begun(directory)?;
         let place = make_place(directory, NAME)?;
         let is_on_disk = place.starts_with(directory);
+        if is_on_disk {
+            leave_room(&place)?;
+        }
         let lanes = (0..LANES).map(|lane| {
             let mut options = File::options();
             options.write(true).create(true).truncate(true).mode(0o600);
@@ -95,12 +109,11 @@ impl BegunRings {
             file.write_all_at(&bytes, 0)?;
             Ok(Lane { file, taken: AtomicU64::new(0) })
         });
-        Ok(Self {
-            lanes: lanes.collect::<io::Result<_>>()?,
-            place,
-            tag,
-            has_failed: AtomicBool::new(false),
-        })
+        let lanes = lanes.collect::<io::Result<_>>().inspect_err(|_| {
+            // Half of them would only take room.
+            let _ = remove(&place);
+        })?;
+        Ok(Self { lanes, place, tag, has_failed: AtomicBool::new(false) })
     }
 
     /// Removes the marks, when all calls have their replies.

@@ -77,3 +77,26 @@ impl Records for RingRecords<'_> {
         Ok(records)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a client is told is of no use to an administrator.
+    #[test]
+    fn no_failure_is_told_in_words_for_clients() {
+        for source in [
+            FsError::TryLater,
+            FsError::Stale,
+            FsError::BadHandle,
+            FsError::NoSpace,
+            FsError::Io,
+            FsError::AccessDenied,
+            FsError::NotSupported,
+        ] {
+            let told = ReplayError::Storage { step: "WRITE".to_owned(), source }.to_string();
+            assert!(told.starts_with("WRITE failed: "), "{told}");
+            assert!(!told.contains("try again") && !told.contains("resources"), "{told}");
+        }
+    }
+}
