@@ -12,7 +12,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Place, Running, output, stderr, steadfast, utf8};
-use intent_log_support::{create, run, stop, tmpfs};
+use intent_log_support::{create, ext4_of_whole_seconds, run, stop, tmpfs};
 use serde_json::Value;
 use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, StableHow};
 
@@ -307,6 +307,18 @@ fn what_is_told_is_what_is_so() {
     let refused = output(&["statistics", "--connect", "127.0.0.1:1"]);
     assert_eq!(refused.status.code(), Some(1), "no wrong usage: {}", stderr(&refused));
     stop(running);
+}
+
+#[test]
+fn a_file_system_of_whole_seconds_tells_clients_so() {
+    let place = Place::new();
+    let base = place.directory.path().canonicalize().unwrap();
+    let disk = ext4_of_whole_seconds(&base.join("image"), &base.join("disk"), 16);
+    let Some(disk) = disk else { return };
+    let running = Running::start(&place, 0, &[utf8(&disk.at), "--no-intent-log"]);
+    let (mut client, root) = mount(&running, &disk.at).unwrap();
+    let told = client.fsinfo(&root).unwrap().time_delta;
+    assert_eq!((told.seconds, told.nanoseconds), (1, 0));
 }
 
 #[test]

@@ -251,7 +251,10 @@ fn a_log_device_that_is_well_again_is_used_again() {
 fn a_server_without_a_log_says_so() {
     let place = Place::new();
     let running = Running::start(&place, 0, &[utf8(&place.share), "--no-intent-log"]);
-    for action in ["status", "flush", "enable", "disable"] {
+    let disabled = output(&["log", "disable", "--state-directory", utf8(&place.state)]);
+    assert!(disabled.status.success(), "{}", stderr(&disabled));
+    assert_eq!(disabled.stdout, b"unchanged: the intent log is off\n");
+    for action in ["status", "flush", "enable"] {
         let refused = output(&["log", action, "--state-directory", utf8(&place.state)]);
         assert_eq!(refused.status.code(), Some(1));
         assert!(stderr(&refused).contains("without an intent log"), "{}", stderr(&refused));

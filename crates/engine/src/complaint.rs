@@ -81,6 +81,15 @@ pub enum Complaint {
     },
 }
 
+/// What is told of a path that was refused, in bytes.
+const PATH_BYTES_TOLD: usize = 256;
+
+/// A path that a client sent, as far as it is told: a client does not fill the log.
+pub(crate) fn told_path(path: &[u8]) -> String {
+    let told = path.get(..path.len().min(PATH_BYTES_TOLD)).unwrap_or(path);
+    String::from_utf8_lossy(told).into_owned()
+}
+
 /// Why a mount was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MountRefusal {

@@ -14,16 +14,13 @@ use steadfast_wire::{List, ListWriter};
 use steadfast_xdr::{Encode, Writer};
 
 use crate::call::{Call, Outcome};
-use crate::complaint::{Complaint, MountRefusal};
+use crate::complaint::{Complaint, MountRefusal, told_path};
 use crate::export::{ExportTable, Exported};
 use crate::host::Stage;
 use crate::operation::Operation;
 use crate::program::{Ignored, Null, Port, Procedure, Program, Row, Version};
 use crate::reply::ReplyBuffer;
 use crate::wire_handle::{FIXED_HANDLE_BYTES, SealedHandle};
-
-/// What is told of a path that was refused.
-const PATH_BYTES_TOLD: usize = 256;
 
 /// The one place where MOUNT's status codes are made. Versions 1 and 2 have UNIX's numbers,
 /// which are these but for the last two; to their clients those are merely a failure.
@@ -198,8 +195,7 @@ fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>)
                 (FsError::NotSupported, _) if !is_version_3 => MountRefusal::LongHandles,
                 _ => MountRefusal::Failed(error),
             };
-            let told = path.get(..path.len().min(PATH_BYTES_TOLD)).unwrap_or(path);
-            let path = String::from_utf8_lossy(told).into_owned();
+            let path = told_path(path);
             // Another time it may be executed again, and said already what is in the way.
             let is_due_again = call.lacks_room.is_some() || call.wait.is_due_again();
             if call.complaint.is_none() && !is_due_again {

@@ -41,6 +41,11 @@ pub fn ext4(image: &Path, at: &Path, mib: u64) -> Option<Mounted> {
     made(&["mkfs.ext4", "-q", "-m", "0"], "loop", image, at, mib)
 }
 
+/// As [`ext4`], with inodes that have no room for fractions of seconds.
+pub fn ext4_of_whole_seconds(image: &Path, at: &Path, mib: u64) -> Option<Mounted> {
+    made(&["mkfs.ext4", "-q", "-I", "128"], "loop", image, at, mib)
+}
+
 /// As [`ext4`], a btrfs, whose metadata goes to the disk every so many seconds, without the data.
 pub fn btrfs(image: &Path, at: &Path, seconds: u32) -> Option<Mounted> {
     made(&["mkfs.btrfs", "-q"], &format!("loop,commit={seconds}"), image, at, 256)

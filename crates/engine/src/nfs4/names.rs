@@ -5,7 +5,8 @@ use steadfast_vfs::{Attr, FileKind, FsError, Name};
 use steadfast_wire::nfs4::{Lookup4Args, NfsStat4, Op4};
 
 use super::status::{OrStatus, status};
-use crate::call::Target;
+use crate::call::{Call, Target};
+use crate::complaint::{Complaint, MountRefusal, told_path};
 use crate::compound::{Op, Run};
 use crate::program::Ignored;
 use crate::progress::Object;
@@ -91,6 +92,29 @@ pub(super) fn root_of_share<'a>(
     run.resolve(id, root.handle).map(Some).or_status()
 }
 
+/// Clients of NFSv4 mount by looking names up from the root on: who gets no further is complained of as a mount that
+/// was refused.
+fn complain_of_mount(
+    call: &mut Call<'_>,
+    directory: &Node,
+    name: &[u8],
+    status: NfsStat4,
+    is_draining: bool,
+) {
+    let why = match status {
+        NfsStat4::NoEnt => MountRefusal::NoShare,
+        NfsStat4::Access if is_draining => MountRefusal::Draining,
+        NfsStat4::Access | NfsStat4::WrongSec => MountRefusal::NoAccess,
+        // It is told to come again.
+        _ => return,
+    };
+    if call.complaint.is_none() {
+        let above = directory.path().strip_suffix(b"/").unwrap_or(directory.path());
+        let path = told_path(&[above, b"/", name].concat());
+        call.complaint = Some(Complaint::MountRefused { path, why });
+    }
+}
+
 /// Whether an object is the root of the share that it was reached by.
 pub(super) fn is_root(target: &Target<'_>) -> bool {
     target.storage.root().is_ok_and(|root| root.handle == target.handle)
@@ -119,9 +143,14 @@ pub(super) fn look_up(run: &mut Run<'_, '_>, wanted: &[u8]) -> Result<Option<Att
     if let Object::Node(key) = run.current()? {
         let name = name(wanted)?;
         let node = run.node(&key)?;
-        let child = exports.pseudo().child(node, name.as_bytes()).ok_or(NfsStat4::NoEnt)?;
-        enter(run, child)?;
-        return Ok(None);
+        let child = exports.pseudo().child(node, name.as_bytes());
+        let entered = child.ok_or(NfsStat4::NoEnt).and_then(|child| enter(run, child));
+        if let Err(status) = entered {
+            let share = child.and_then(Node::share).and_then(|id| exports.exported(id));
+            let is_draining = share.is_some_and(|it| it.export.share.is_draining);
+            complain_of_mount(run.call, node, name.as_bytes(), status, is_draining);
+        }
+        return entered.map(|()| None);
     }
     let (call, dir) = run.stored(NfsStat4::NotDir)?;
     call.seldom_blocks(dir).or_status()?;

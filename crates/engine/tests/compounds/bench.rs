@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
 
 use steadfast_engine::{
-    Awaited, CallHost, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer, ReplySink,
-    Room, StateImage, StateKeeper, StorageId, SuspendedCall, Transport, Transports, Verdict,
+    Awaited, CallHost, Complaint, Engine, EngineConfig, Export, ExportTable, Peer, ReplyBuffer,
+    ReplySink, Room, StateImage, StateKeeper, StorageId, SuspendedCall, Transport, Transports,
+    Verdict,
 };
 use steadfast_shares::{
     Authority, ClientPattern, ClientRule, Decision, Groups, Question, Rights, RuleSet, RulesOnly,
@@ -517,6 +518,16 @@ impl<'b> Client<'b> {
     pub(crate) fn send(&self, ops: &Ops) -> Result4 {
         let message = self.bench.message(&ops.compound());
         Result4::of(&self.bench.send(&self.peer, &message))
+    }
+
+    /// What is complained of when such operations are sent.
+    pub(crate) fn complaint(&self, ops: &Ops) -> Option<Complaint> {
+        let message = self.bench.message(&ops.compound());
+        let mut reply = ReplyBuffer::default();
+        let verdict =
+            self.bench.engine.call(&mut Free::default(), &self.peer, 0, &message, &mut reply);
+        assert!(matches!(verdict, Verdict::Replied));
+        reply.complaint
     }
 
     /// The handle of a path from the root.

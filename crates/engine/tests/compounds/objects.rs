@@ -1,5 +1,6 @@
 //! Handles, names and attributes, between the pseudo file system and shares.
 
+use steadfast_engine::{Complaint, MountRefusal};
 use steadfast_wire::nfs4::{NfsStat4, Op4};
 
 use crate::bench::{Bench, Client, done, failed};
@@ -31,6 +32,28 @@ fn names_lead_into_shares_and_back() {
         let ops = client.next(false).plain(Op4::PutRootFh).lookup(name);
         assert_eq!(client.send(&ops).ended(), failed(status, 3), "{name:?}");
     }
+}
+
+#[test]
+fn a_mount_that_is_refused_is_complained_of() {
+    let bench = Bench::new();
+    let mut client = Client::new(&bench, "refused");
+    let mut complaint = |path: &[&str]| {
+        let ops = client.next(false).plain(Op4::PutRootFh);
+        let ops = path.iter().fold(ops, |ops, name| ops.lookup(name));
+        client.complaint(&ops)
+    };
+    let refused = |path: &str, why| Some(Complaint::MountRefused { path: path.to_owned(), why });
+    assert_eq!(complaint(&["none"]), refused("/none", MountRefusal::NoShare));
+    assert_eq!(complaint(&["srv", "none"]), refused("/srv/none", MountRefusal::NoShare));
+    assert_eq!(complaint(&["srv", "a"]), None);
+    // A file that is not there is nobody's mount.
+    assert_eq!(complaint(&["srv", "a", "none"]), None);
+    let long = "x".repeat(255);
+    let Some(Complaint::MountRefused { path, .. }) = complaint(&["srv", &long]) else {
+        panic!("refused")
+    };
+    assert_eq!(path.len(), 256, "a client does not fill the log");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,13 @@ fn measure_some(
     let mounts: Vec<Mount> = (0..count)
         .map(|client| site.mount(&server, client, Kind::Journal, ""))
         .collect::<Result<_>>()?;
-    let places: Vec<&Path> = mounts.iter().map(|mount| mount.at.as_path()).collect();
+    // They share a network and a disk, and no file.
+    let own = |(client, mount): (usize, &Mount)| {
+        let place = mount.at.join(format!("client-{client}"));
+        std::fs::create_dir_all(&place).map(|()| place)
+    };
+    let places: Vec<PathBuf> = mounts.iter().enumerate().map(own).collect::<Result<_, _>>()?;
+    let places: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
     site.disk.sync()?;
     site.disk.set_write_time(WRITE_TIME);
     let outcome = beside_small_calls(&server, || stream_each(&places));
