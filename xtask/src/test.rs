@@ -1,12 +1,13 @@
 //! Everything CI runs, in CI's order: what is quick to tell first.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use steadfast_rig::{doctor, kernel_client, packages, powercut, watch, workspace};
+use steadfast_rig::{doctor, kernel_client, packages, powercut, root_is_a_mount, watch, workspace};
 
 use crate::{cargo_tests, tidy};
 
@@ -36,6 +37,8 @@ const PACKAGES: &[&str] = &[
     "curl",
     "openssl",
     "tcpdump",
+    // Which reads what `steadfast capture` writes.
+    "tshark",
     // The playbook in examples/.
     "ansible-core",
     // promtool, which reads metrics and alerts as Prometheus does.
@@ -87,6 +90,12 @@ fn program() -> Result<String> {
 /// Runs the command with the arguments that follow its name. Every step is run, whatever failed before.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let skipped = skipped(args)?;
+    if !root_is_a_mount()? {
+        println!(
+            "== the root directory is no mount point, as in a chroot, so tests that need mounts of their own will fail: \
+             leave it, and do `mount --bind DIRECTORY DIRECTORY` before `chroot DIRECTORY`"
+        );
+    }
     let started = Instant::now();
     let mut done = Vec::new();
     for (name, step) in STEPS {
@@ -165,7 +174,15 @@ fn shown(time: Duration) -> String {
 }
 
 fn install() -> Result<()> {
-    packages::ensure_without_services(PACKAGES, SERVICES)
+    packages::ensure_without_services(PACKAGES, SERVICES)?;
+    // nfs-ganesha knows the file systems of its shares by it. systemd makes it, which a chroot may be without.
+    let mtab = Path::new("/etc/mtab");
+    if !mtab.try_exists()? {
+        println!("making /etc/mtab, a link to /proc/self/mounts");
+        std::os::unix::fs::symlink("../proc/self/mounts", mtab)
+            .context("/etc/mtab, which nfs-ganesha needs, cannot be made: run this as root")?;
+    }
+    Ok(())
 }
 
 fn fuzz() -> Result<()> {
@@ -214,7 +231,8 @@ fn kernel() -> Result<()> {
 }
 
 /// What differs most from NFSv3; `cargo xtask kernel-client --nfs 4.1` is the whole suite.
-const CASES_OF_NFS4: [&str; 9] = [
+const CASES_OF_NFS4: [&str; 10] = [
+    "mount-lines",
     "names",
     "rename",
     "append",
@@ -300,6 +318,24 @@ mod tests {
         let others = skipped(&words(&["--only", "tests", "--only", "lints"])).expect("known");
         assert_eq!(others.len(), STEPS.len() - 2);
         assert!(!others.contains(&"tests") && !others.contains(&"lints"));
+    }
+
+    #[test]
+    fn who_has_no_c_compiler_is_told_so() {
+        let linker = workspace::root().expect("a workspace").join(".cargo/cc");
+        let told = Command::new("/bin/sh").arg(linker).env("PATH", "/nowhere").output();
+        let told = told.expect("a shell");
+        assert!(!told.status.success());
+        assert!(String::from_utf8_lossy(&told.stderr).contains("apt-get install gcc libc6-dev"));
+    }
+
+    /// Before 1.71 it takes no words for `debug`, and says that it cannot read them, not that it is too old.
+    #[test]
+    fn an_old_cargo_can_read_the_manifest() {
+        let manifest = workspace::root().expect("a workspace").join("Cargo.toml");
+        let text = std::fs::read_to_string(manifest).expect("a manifest");
+        let mut debug = text.lines().filter(|line| line.trim_start().starts_with("debug"));
+        assert!(debug.all(|line| !line.contains('"')), "say it in .cargo/config.toml");
     }
 
     #[test]

@@ -38,3 +38,5 @@ mod svg;
 mod uml;
 pub mod watch;
 pub mod workspace;
+
+pub use namespace::root_is_a_mount;

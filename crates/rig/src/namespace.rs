@@ -59,6 +59,17 @@ impl Drop for Janitor {
     }
 }
 
+/// Whether something is mounted at the root directory. In a plain chroot it is not so, and the kernel lets nobody
+/// change there how mounts propagate: what a test mounts might be seen outside.
+///
+/// # Errors
+/// When the root cannot be looked at.
+pub fn root_is_a_mount() -> Result<bool> {
+    let flags = rustix::fs::AtFlags::empty();
+    let root = rustix::fs::statx(rustix::fs::CWD, "/", flags, rustix::fs::StatxFlags::TYPE)?;
+    Ok(root.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
 /// A network namespace with one tap device, `tap0`, at [`SERVER_ADDRESS`]; nothing outside
 /// reaches it.
 #[derive(Debug)]
@@ -91,11 +102,7 @@ impl Namespace {
         // A machine without IPv6 still runs everything else.
         let _ =
             inside(&["addr", "add", &format!("{SERVER_ADDRESS_V6}/64"), "dev", "tap0", "nodad"]);
-        // In a plain chroot the root is no mount, and how its mounts propagate cannot be changed.
-        let flags = rustix::fs::AtFlags::empty();
-        let root = rustix::fs::statx(rustix::fs::CWD, "/", flags, rustix::fs::StatxFlags::TYPE)?;
-        let has_own_mounts = root.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        Ok(Self { name, has_own_mounts })
+        Ok(Self { name, has_own_mounts: root_is_a_mount()? })
     }
 
     /// Another tap, `tapN` for number N, for a guest with an address of its own, which is returned. The server has the same

@@ -30,6 +30,9 @@ const CI: &[(&str, &str, &str, &str)] = &[
 /// is known to hold in them (docs/powercut.md, Histories).
 const CI_HISTORIES: &[&[&str]] = &[
     &["--with", "resent,acls,restored,gap,identity", "--points", "42"],
+    // With all parts, also local changes and crashes in a row. On btrfs not all of them hold.
+    &["--histories", "--fs", "ext4", "--points", "15"],
+    &["--histories", "--fs", "xfs", "--points", "15"],
     &["--histories", "--kills", "10"],
 ];
 
