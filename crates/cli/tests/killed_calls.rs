@@ -202,8 +202,8 @@ impl Slot {
 }
 
 /// Keeps calls of its slots in flight until the connection ends. Returns how many were answered.
-fn load(server: SocketAddr, slots: &mut [Slot]) -> u64 {
-    let (mut wire, mut answered) = (Wire::connect(server), 0);
+fn load(mut wire: Wire, slots: &mut [Slot]) -> u64 {
+    let mut answered = 0;
     for slot in &mut *slots {
         if wire.send(&slot.call).is_err() {
             return answered;
@@ -292,7 +292,11 @@ fn calls_in_flight_do_not_fail_by_what_they_did() {
         let load = std::thread::scope(|scope| {
             let loads: Vec<_> = slots
                 .chunks_mut(DEPTH)
-                .map(|slots| scope.spawn(move || load(server, slots)))
+                .map(|slots| {
+                    // Before the kill, however late the thread begins.
+                    let wire = Wire::connect(server);
+                    scope.spawn(move || load(wire, slots))
+                })
                 .collect();
             // At another moment of checkpoints and batches each time.
             std::thread::sleep(Duration::from_micros(30_000 + round * 7_919 % 90_000));
