@@ -136,9 +136,16 @@ pub(super) fn run_dd(
 /// not called that, and only the bytes of mounts that write synchronously count then.
 pub(super) fn dd(file: &Path, block: &str, count: u64, limit_s: Option<u32>) -> Result<(u64, f64)> {
     let mut command = Command::new("timeout");
-    // Without a limit, 0 is none.
+    // Without a limit, 0 is none. In the foreground it signals dd alone: else it signals its group, too, and a
+    // second one ends dd before it tells anything.
     command
-        .args(["--signal=INT", &limit_s.unwrap_or(0).to_string(), "dd", "if=/dev/zero"])
+        .args([
+            "--foreground",
+            "--signal=INT",
+            &limit_s.unwrap_or(0).to_string(),
+            "dd",
+            "if=/dev/zero",
+        ])
         .args([format!("bs={block}"), format!("count={count}"), "conv=fdatasync".to_owned()])
         .arg(format!("of={}", file.display()))
         .env("LC_ALL", "C");
