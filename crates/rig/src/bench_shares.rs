@@ -27,14 +27,13 @@ mod storm;
 mod table;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
 
 use crate::disk::{Disk, FileSystem};
 use crate::namespace::call;
-use crate::report::{self, Findings};
+use crate::report::{Findings, Sections};
 use crate::servers::{self, Cpus};
 use crate::workspace::{self, target};
 use crate::{isolation, packages};
@@ -234,48 +233,11 @@ fn inside(options: &Options) -> Result<()> {
     let disk = Disk::on_file(FileSystem::Xfs, &top.join("image"), DISK_MIB, false, at)?;
     let cpus = Cpus::divide(options.is_pinned)?;
     let site = Site { options, cpus, top, farm: Farm::new(at)?, disk };
-    let (mut misses, mut failures, mut results) = (0, Vec::new(), Vec::new());
+    let mut sections = Sections::new("shares-performance.md", options.prints_only);
     for section in options.sections() {
-        eprintln!("== {}", section.name);
-        let begun = Instant::now();
-        match (section.measure)(&site) {
-            Ok(findings) => {
-                misses += findings.misses();
-                println!("\n## {}\n\n{}", section.name, findings.markdown());
-                results.push(json!({ "section": section.name, "findings": findings.json() }));
-                if !options.prints_only {
-                    publish(section.name, &findings)?;
-                }
-            }
-            // What others found is worth telling.
-            Err(error) => {
-                eprintln!("{} failed: {error:#}", section.name);
-                failures.push(section.name);
-            }
-        }
-        eprintln!("== {} took {:.0} s", section.name, begun.elapsed().as_secs_f64());
+        sections.measure(section.name, || (section.measure)(&site))?;
     }
-    let file = target()?.join("bench-shares.json");
-    std::fs::write(file, serde_json::to_string_pretty(&Value::from(results))?)?;
-    println!("Every figure is in target/bench-shares.json.");
-    match (misses, failures.len()) {
-        (0, 0) => Ok(()),
-        (_, 0) => bail!("goals missed: {misses}"),
-        _ => bail!("goals missed: {misses}; sections that failed: {}", failures.join(", ")),
-    }
-}
-
-/// Writes a section into the documentation.
-fn publish(name: &str, findings: &Findings) -> Result<()> {
-    let document = workspace::root()?.join("docs/shares-performance.md");
-    let text = std::fs::read_to_string(&document)?;
-    let text = report::replace_section(&text, name, &findings.markdown())
-        .context("docs/shares-performance.md")?;
-    std::fs::write(&document, text)?;
-    for (file, svg) in &findings.plots {
-        std::fs::write(document.with_file_name(file), svg)?;
-    }
-    Ok(())
+    sections.end("bench-shares.json")
 }
 
 #[cfg(test)]
@@ -315,7 +277,7 @@ mod tests {
         let docs = workspace::root().expect("a workspace").join("docs/shares-performance.md");
         let text = std::fs::read_to_string(docs).expect("the documentation");
         for section in SECTIONS {
-            report::replace_section(&text, section.name, "").expect(section.name);
+            crate::report::replace_section(&text, section.name, "").expect(section.name);
         }
     }
 }

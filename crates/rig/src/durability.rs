@@ -27,14 +27,12 @@ mod writes;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
 
 use crate::disk::FileSystem;
 use crate::namespace::call;
-use crate::report::{self, Findings};
+use crate::report::{Findings, Sections};
 use crate::servers::{self, Cpus, Own, Peer, Server, Setup};
 use crate::workspace::{self, target};
 use crate::{isolation, packages};
@@ -296,50 +294,13 @@ fn inside(options: &Options) -> Result<()> {
     let cpus = Cpus::divide(options.is_pinned)?;
     let file_system = options.file_system;
     let mut site = Site { options, file_system, cpus, top: top()?, memory };
-    let (mut misses, mut failures, mut results) = (0, Vec::new(), Vec::new());
+    let mut sections = Sections::new("durability.md", options.prints_only);
     for section in options.sections() {
-        eprintln!("== {}", section.name);
-        let begun = Instant::now();
         site.file_system = section.file_system.unwrap_or(options.file_system);
         site.cpus = Cpus::divide(options.is_pinned || section.is_pinned)?;
-        match (section.measure)(&site) {
-            Ok(findings) => {
-                misses += findings.misses();
-                println!("\n## {}\n\n{}", section.name, findings.markdown());
-                results.push(json!({ "section": section.name, "findings": findings.json() }));
-                if !options.prints_only {
-                    publish(section.name, &findings)?;
-                }
-            }
-            // What others found is worth telling.
-            Err(error) => {
-                eprintln!("{} failed: {error:#}", section.name);
-                failures.push(section.name);
-            }
-        }
-        eprintln!("== {} took {:.0} s", section.name, begun.elapsed().as_secs_f64());
+        sections.measure(section.name, || (section.measure)(&site))?;
     }
-    let file = target()?.join("durability.json");
-    std::fs::write(file, serde_json::to_string_pretty(&Value::from(results))?)?;
-    println!("Every figure is in target/durability.json.");
-    match (misses, failures.len()) {
-        (0, 0) => Ok(()),
-        (_, 0) => bail!("goals missed: {misses}"),
-        _ => bail!("goals missed: {misses}; sections that failed: {}", failures.join(", ")),
-    }
-}
-
-/// Writes a section into the documentation.
-fn publish(name: &str, findings: &Findings) -> Result<()> {
-    let docs = workspace::root()?.join("docs");
-    for (file, svg) in &findings.plots {
-        std::fs::write(docs.join(file), svg)?;
-    }
-    let document = docs.join("durability.md");
-    let text = std::fs::read_to_string(&document)?;
-    let text =
-        report::replace_section(&text, name, &findings.markdown()).context("docs/durability.md")?;
-    Ok(std::fs::write(document, text)?)
+    sections.end("durability.json")
 }
 
 #[cfg(test)]
@@ -376,7 +337,7 @@ mod tests {
         let docs = workspace::root().expect("a workspace").join("docs/durability.md");
         let text = std::fs::read_to_string(docs).expect("the documentation");
         for section in SECTIONS {
-            report::replace_section(&text, section.name, "").expect(section.name);
+            crate::report::replace_section(&text, section.name, "").expect(section.name);
         }
     }
 }

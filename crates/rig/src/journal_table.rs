@@ -21,13 +21,11 @@ mod site;
 mod speed;
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
 
 use crate::namespace::call;
-use crate::report::{self, Findings};
+use crate::report::{Findings, Sections};
 use crate::workspace::{self, target};
 use crate::{isolation, packages};
 use site::{Link, Site};
@@ -160,44 +158,11 @@ fn inside(options: &Options) -> Result<()> {
     call("ip", &["link", "set", "lo", "up"])?;
     call("mount", &["-t", "tmpfs", "-o", "size=90%", "tmpfs", "/run"])?;
     let site = Site::new(options, options.program()?, top()?)?;
-    let (mut misses, mut failures, mut results) = (0, Vec::new(), Vec::new());
+    let mut sections = Sections::new("journal.md", options.prints_only);
     for section in options.sections() {
-        eprintln!("== {}", section.name);
-        let begun = Instant::now();
-        match (section.measure)(&site) {
-            Ok(findings) => {
-                misses += findings.misses();
-                println!("\n## {}\n\n{}", section.name, findings.markdown());
-                results.push(json!({ "section": section.name, "findings": findings.json() }));
-                if !options.prints_only {
-                    publish(section.name, &findings)?;
-                }
-            }
-            // What others found is worth telling.
-            Err(error) => {
-                eprintln!("{} failed: {error:#}", section.name);
-                failures.push(section.name);
-            }
-        }
-        eprintln!("== {} took {:.0} s", section.name, begun.elapsed().as_secs_f64());
+        sections.measure(section.name, || (section.measure)(&site))?;
     }
-    let file = target()?.join("journal-table.json");
-    std::fs::write(file, serde_json::to_string_pretty(&Value::from(results))?)?;
-    println!("Every figure is in target/journal-table.json.");
-    match (misses, failures.len()) {
-        (0, 0) => Ok(()),
-        (_, 0) => bail!("goals missed: {misses}"),
-        _ => bail!("goals missed: {misses}; sections that failed: {}", failures.join(", ")),
-    }
-}
-
-/// Writes a section into the documentation.
-fn publish(name: &str, findings: &Findings) -> Result<()> {
-    let document = workspace::root()?.join("docs/journal.md");
-    let text = std::fs::read_to_string(&document)?;
-    let text =
-        report::replace_section(&text, name, &findings.markdown()).context("docs/journal.md")?;
-    Ok(std::fs::write(document, text)?)
+    sections.end("journal-table.json")
 }
 
 #[cfg(test)]
@@ -234,7 +199,7 @@ mod tests {
         let docs = workspace::root().expect("a workspace").join("docs/journal.md");
         let text = std::fs::read_to_string(docs).expect("the documentation");
         for section in SECTIONS {
-            report::replace_section(&text, section.name, "").expect(section.name);
+            crate::report::replace_section(&text, section.name, "").expect(section.name);
         }
     }
 }

@@ -1,11 +1,15 @@
 //! What sections found: medians with their range, goals with verdicts, tables; and their place in
 //! a document, between markers that the next run finds again.
 
+mod sections;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+
+pub(crate) use sections::Sections;
 
 /// What was measured in each round, by row and server.
 #[derive(Clone, Debug, Default)]

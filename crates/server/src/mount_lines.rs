@@ -169,12 +169,12 @@ pub(crate) fn quoted(word: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use steadfast_shares::ShareId;
 
     use super::*;
 
-    fn share(path: &str) -> Share {
+    pub(crate) fn share(path: &str) -> Share {
         Share {
             id: ShareId(1),
             path: path.into(),

@@ -341,23 +341,10 @@ fn label(share: &Share) -> String {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_shares::{ShareId, Size};
+    use steadfast_shares::Size;
 
     use super::*;
-
-    fn share(path: &str) -> Share {
-        Share {
-            id: ShareId(1),
-            path: path.into(),
-            elsewhere: None,
-            crosses_mounts: false,
-            required_mounts: std::sync::Arc::default(),
-            size: None,
-            without_log: false,
-            is_draining: false,
-            rules: std::sync::Arc::default(),
-        }
-    }
+    use crate::mount_lines::tests::share;
 
     fn by(listen: &str, lookup: PortLookup, nfs4: bool) -> MountBy {
         MountBy { listen: vec![listen.parse().expect("an address")], lookup, udp: true, nfs4 }
