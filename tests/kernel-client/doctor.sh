@@ -32,8 +32,12 @@ if [ -n "$WORKS" ]; then
         ended "failed mount by NFSv3"
     for i in 1 2 3 4; do
         while [ ! -e "$CONTROL/stop" ]; do
-            [ ! -e "$CONTROL/hurry" ] || dd if=/dev/zero of="/run/hurry/file$i" bs=4k count=1 conv=fsync status=none
-            sleep 0.1
+            pause=1
+            if [ -e "$CONTROL/hurry" ]; then
+                dd if=/dev/zero of="/run/hurry/file$i" bs=4k count=1 conv=fsync status=none
+                pause=0.1
+            fi
+            sleep "$pause"
         done &
     done
     while [ ! -e "$CONTROL/stop" ]; do
@@ -43,14 +47,15 @@ if [ -n "$WORKS" ]; then
             "$STEADFAST" doctor --json --no-names --seconds "${seconds:-5}" >"$CONTROL/doctor.part" 2>"$CONTROL/doctor.err"
             mv "$CONTROL/doctor.part" "$CONTROL/doctor.json"
         fi
-        sleep 0.05
+        sleep 0.3
     done &
     echo working >>"$CONTROL/results"
     until [ -e "$CONTROL/stop" ]; do
-        # From the server, not from memory, and with pauses: what a busy CPU does to the network is no fault of it.
+        # From the server, not from memory, and with pauses, also in the loops above: this guest has one slow CPU, and
+        # what a busy one does to the network is no fault of it.
         dd if=/run/nfs/file of=/dev/null bs=1M iflag=direct status=none || ended "failed read"
         dd if=/dev/zero of=/run/nfs/other bs=64k count=1 conv=fsync status=none || ended "failed write"
-        sleep 0.1
+        sleep 0.3
     done
     # Without an umount, which would wait for a server that has died.
     ended done
