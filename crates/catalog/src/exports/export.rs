@@ -41,6 +41,9 @@ fn entry(share: &Share) -> (String, Vec<String>) {
         ));
         return (String::new(), warnings);
     }
+    if let Some(size) = share.size {
+        warnings.push(format!("exports(5) cannot say size={size}: left out"));
+    }
     let rules = share.rules.rules();
     let mut sorted: Vec<(usize, &ClientRule)> = rules.iter().enumerate().collect();
     sorted.sort_by_key(|(_, rule)| precedence(&rule.pattern, is_network(&rule.pattern)));

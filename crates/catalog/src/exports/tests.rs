@@ -340,20 +340,21 @@ fn options_mean_what_they_mean_there_whatever_is_inherited() {
 #[test]
 fn what_exports_cannot_say_is_a_comment() {
     let text = "[[share]]\npath = \"/a\"\ndirectory = \"/b\"\nclients = [\"*\"]\n\
-                [[share]]\npath = \"/c d\"\noptions = [\"none=10.0.0.1\", \"manage_gids\"]\n\
+                [[share]]\npath = \"/c d\"\noptions = [\"none=10.0.0.1\", \"manage_gids\", \"size=5G\"]\n\
                 clients = [\"10.0.0.0/8\"]\n[[share.rule]]\nclients = [\"@x\"]\noptions = [\"ro\"]\n";
     let mut catalog = Catalog::new("shares.d", DefaultsSpec::default(), Vec::new());
     catalog.insert(GroupFile::parse("x", text));
     let exported = export(catalog.all_served().map(|share| &**share));
     let expected = "\
         # /a: clients mount this path and get \"/b\", which exports(5) cannot say: left out\n\
+        # /c\\040d: exports(5) cannot say size=5G: left out\n\
         # /c\\040d: here \"@x\" counts before \"10.0.0.0/8\", there it is the other way round\n\
         # /c\\040d: exports(5) cannot say that \"10.0.0.1\" has no access\n\
         # /c\\040d: manage_gids is an option of the whole server there\n\
         /c\\040d 10.0.0.0/8(rw,sync,no_subtree_check) \
         @x(ro,sync,no_subtree_check)\n";
     assert_eq!(exported.text, expected);
-    assert_eq!(exported.warnings.len(), 4);
+    assert_eq!(exported.warnings.len(), 5);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use steadfast_catalog::exports;
+use steadfast_shares::Share;
 
 use super::command::{Limits, last_line, run};
 use super::{Fault, Plugin, PluginShare, Task};
@@ -86,8 +87,8 @@ pub fn exports_text(shares: &[Arc<PluginShare>]) -> (String, Vec<Fault>) {
     );
     let mut faults = Vec::new();
     for PluginShare { status, share } in shares.iter().map(|share| &**share) {
-        // As it is written, which may be a symbolic link to what is served.
-        let share = share.of_directory(Path::new(&status.directory));
+        // As it is written, which may be a symbolic link to what is served. Its size its file system keeps, whoever writes.
+        let share = Share { size: None, ..share.of_directory(Path::new(&status.directory)) };
         let exported = exports::export([&share]);
         if exported.warnings.is_empty() {
             text += &exported.text;

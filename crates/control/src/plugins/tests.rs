@@ -480,6 +480,9 @@ fn what_is_inherited_and_not_used_lets_nobody_in_elsewhere() {
     assert_eq!(told_to_samba(replaced()), Ok(("10.0.0.2".to_owned(), false)));
     let (text, faults) = exports_text(&[replaced()]);
     assert!(faults.is_empty() && !text.contains("10.0.0.1"), "{text}");
+    // A size holds for the kernel's server, too.
+    let (text, faults) = exports_text(&[shared(words(&["rw", "size=5G"], &["h"]))]);
+    assert!(faults.is_empty() && text.contains("/a h(rw"), "{text} {faults:?}");
     // What is outweighed is no contradiction.
     let group = GroupSpec { options: texts(&["ro", "sec=sys"]), ..GroupSpec::default() };
     let around = Around { group, ..Around::default() };
