@@ -250,7 +250,16 @@ fn files_are_applied_as_a_whole_or_not_at_all() {
     server.told(&["apply", utf8(&file)]);
     let (mut client, root) = server.mount(utf8(&data)).expect("mounted");
     let again = server.told(&["apply", utf8(&file)]);
-    assert!(again.contains("nothing had to be changed"), "{again}");
+    assert!(again.contains("unchanged: nothing had to be changed"), "{again}");
+    for words in [
+        &["share", "add", utf8(&data), "--group", "files", "-o", "no_root_squash"][..],
+        &["group", "create", "files", "--client", "127.0.0.1"],
+    ] {
+        let again = server.told(words);
+        assert!(again.contains("unchanged: "), "{again}");
+    }
+    let other = server.refused(&["share", "add", utf8(&data), "--group", "files"]);
+    assert!(other.contains("is shared already"), "{other}");
     server.told(&["apply", utf8(&wanted("ro"))]);
     client.getattr(&root).expect("attributes");
 }

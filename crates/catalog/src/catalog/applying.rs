@@ -250,7 +250,10 @@ impl Catalog {
         spec: &GroupSpec,
         doing: &mut Doing,
     ) -> Result<(), Refused> {
-        if self.group_index(&spec.name).is_some() {
+        if let Some(known) = self.group_index(&spec.name).and_then(|index| self.group(index)) {
+            if known.file.group_mistakes().is_empty() && known.file.spec() == *spec {
+                return Ok(());
+            }
             return Err(refused("name", format!("there is a group {} already", shown(&spec.name))));
         }
         if self.unreadable.contains(&*spec.name) {
@@ -424,6 +427,9 @@ impl Catalog {
         self.make_group(operation, group, doing)?;
         let index = self.known_group(group, doing)?;
         if let Some(claim @ (Claim::Written(..) | Claim::Fixed(_))) = self.first(&share.path) {
+            if self.is_written_so(claim, index, &share) {
+                return Ok(());
+            }
             let view = self.shares_at(&share.path);
             let source = view.first().map_or("", |view| &view.source);
             let suffix = if matches!(claim, Claim::Fixed(_)) { "" } else { ": set it instead" };
@@ -444,6 +450,15 @@ impl Catalog {
         };
         self.edit(doing, edit);
         Ok(())
+    }
+
+    /// Whether a share stands in a group as it is to be added: who asks twice for the same has it.
+    fn is_written_so(&self, claim: Claim, group: u32, wanted: &ShareSpec) -> bool {
+        let Claim::Written(of, node) = claim else { return false };
+        let share = self.group(of).and_then(|it| it.file.share(node));
+        let is_so =
+            |share: &group::ShareNode| share.is_well_written() && share.kept.spec() == *wanted;
+        of == group && self.paths.later(&wanted.path).is_empty() && share.is_some_and(is_so)
     }
 
     /// Makes the group of those who name none.

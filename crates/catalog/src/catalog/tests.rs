@@ -132,7 +132,7 @@ fn a_batch_with_a_mistake_changes_nothing() {
             {"op": "add-share", "group": "home", "share": {"path": "/c", "options": ["roo"]}},
             {"op": "add-share", "group": "hom", "share": {"path": "/d"}},
             {"op": "add-share", "group": "home", "share": {"path": "relative"}},
-            {"op": "add-share", "group": "home", "share": {"path": "/b"}},
+            {"op": "add-share", "group": "home", "share": {"path": "/b", "log": true}},
             {"op": "remove-share", "path": "/aa"},
             {"op": "set-share", "path": "/a", "changes": {"add_clients": ["1.2.3.4/8"]}},
             {"op": "delete-group", "name": "home"},
@@ -157,6 +157,34 @@ fn a_batch_with_a_mistake_changes_nothing() {
         json!([{"op": "set-group", "name": "home", "changes": {"set": {"clients": null}}}]),
     );
     assert!(told[0].contains("share \"/a\": the share has no clients"), "{told:?}");
+}
+
+#[test]
+fn what_is_there_as_it_is_wanted_is_added_again_without_a_change() {
+    let work = "[[pattern]]\ndirectories = \"/w/*\"\n";
+    let mut catalog = catalog(&[("home", HOME), ("work", work)]);
+    let before = texts(&catalog);
+    let pattern = json!({"directories": "/w/*"});
+    let applied = apply(
+        &mut catalog,
+        json!([
+            {"op": "add-share", "group": "home", "share": {"path": "/b/"}},
+            {"op": "create-group", "group": {"name": "work", "pattern": [pattern]}},
+        ]),
+    );
+    assert_eq!((applied.edits, applied.changes), (vec![], vec![]));
+    assert_eq!(texts(&catalog), before);
+    for (group, share) in [
+        ("work", json!({"path": "/b"})),
+        ("home", json!({"path": "/b", "clients": ["10.0.0.1"]})),
+        ("home", json!({"path": "/b", "directory": "/x"})),
+    ] {
+        let told =
+            mistakes(&mut catalog, json!([{"op": "add-share", "group": group, "share": share}]));
+        assert!(told[0].contains("\"/b\" is shared already"), "{told:?}");
+    }
+    let told = mistakes(&mut catalog, json!([{"op": "create-group", "group": {"name": "work"}}]));
+    assert!(told[0].contains("there is a group \"work\" already"), "{told:?}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub fn applied(applied: &Applied, screen: Screen) -> String {
         let _ = writeln!(text, "{head} {why}");
     }
     let _ = match applied.changes.len() {
-        0 => writeln!(text, "nothing had to be changed"),
+        0 => writeln!(text, "unchanged: nothing had to be changed"),
         _ => writeln!(text, "{}: state {}", count(&applied.changes), applied.sequence),
     };
     if !applied.mount_lines.is_empty() {
@@ -236,6 +236,6 @@ mod tests {
         let done = Applied { sequence: 8, changes, ..Applied::default() };
         assert_eq!(applied(&done, Screen::default()), "3 shares added: state 8\n");
         let none = Applied::default();
-        assert_eq!(applied(&none, Screen::default()), "nothing had to be changed\n");
+        assert_eq!(applied(&none, Screen::default()), "unchanged: nothing had to be changed\n");
     }
 }
