@@ -118,6 +118,8 @@ fn stage(root: &Path, source: &Path, program: &Path, date: &Date) -> Result<()> 
     // Documents are beside each other when they are installed.
     let readme = fs::read_to_string(root.join("README.md"))?.replace("](docs/", "](");
     fs::write(staged.join("README.md"), readme)?;
+    let index = staged.join("docs/index.md");
+    fs::write(&index, fs::read_to_string(&index)?.replace("](../", "]("))?;
     let program = program.to_str().context("a path in UTF-8")?;
     let man = staged.join("man");
     let man = man.to_str().context("a path in UTF-8")?;
