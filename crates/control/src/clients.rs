@@ -42,6 +42,17 @@ pub struct ClientsReport {
     pub clients: Vec<ClientStatus>,
 }
 
+impl ClientsReport {
+    /// For who may not see names of files.
+    pub(crate) fn without_paths(mut self) -> Self {
+        for holding in self.clients.iter_mut().flat_map(|client| client.holds.iter_mut().flatten())
+        {
+            holding.path = None;
+        }
+        self
+    }
+}
+
 /// A client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStatus {
@@ -90,6 +101,10 @@ pub struct HoldingStatus {
     pub shares: Vec<String>,
     /// The file's handle there, in hexadecimal digits.
     pub file: String,
+    /// Its path, as one word, if it is open in the server's cache: it is not looked for on a disk. Only for who may
+    /// change shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Open-owner or lock-owner, in hexadecimal digits.
     pub owner: String,
     /// Of an open: `r`, `w` or `rw`; of a lock or a delegation: `read` or `write`.

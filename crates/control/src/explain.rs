@@ -358,7 +358,14 @@ impl Explanation {
                  answers."
                     .to_owned()
             }
-            Refusal::Client => format!("No rule is for {}: it is refused.", asked.address),
+            Refusal::Client => {
+                let share = asked.share.filter(|(_, status)| status.group.is_some());
+                let next = share.map_or_else(String::new, |(_, status)| {
+                    let (path, client) = (&status.path, asked.address);
+                    format!(" To let it in: steadfast share set {path} --add-client {client}")
+                });
+                format!("No rule is for {}: it is refused.{next}", asked.address)
+            }
             Refusal::Flavor => format!(
                 "The rule for {rule} decides, and gives nothing to callers with sec={}: it is \
                  refused.",

@@ -163,6 +163,8 @@ fn what_is_not_known_and_what_is_not_served_is_told() {
     assert!(told.sentences.last().is_some_and(|s| s.contains("disabled")));
     let told = explained(Vec::new(), Known::Yes, None, ShareState::Enabled);
     assert!(told.sentences.last().is_some_and(|s| s.contains("No rule is for 10.0.0.7")));
+    let next = "To let it in: steadfast share set /tank/home --add-client 10.0.0.7";
+    assert!(told.sentences.last().is_some_and(|s| s.ends_with(next)), "{told:?}");
 }
 
 #[test]

@@ -9,10 +9,12 @@ use steadfast_control::clients::{
     HoldingStatus, VERSION,
 };
 use steadfast_control::{ClientService, Refusal, RefusalKind};
-use steadfast_engine::Engine;
 use steadfast_engine::clients::{
     ClientId, ClientReport, DelegationKind, Held, Holding, LockKind, Protocol,
 };
+use steadfast_engine::{Engine, ShareId};
+
+use super::slow::path_of;
 
 /// The clients of a server.
 pub(super) struct ControlledClients(pub(super) Arc<Engine>);
@@ -126,14 +128,19 @@ fn status(report: &ClientReport) -> ClientStatus {
     }
 }
 
-/// Paths of shares, by file system.
-type Shares = HashMap<u64, Vec<String>>;
+/// Shares with their paths, by file system.
+type Shares = HashMap<u64, Vec<(ShareId, String)>>;
+
+/// Of so many shares of a file system it is asked whether they know a file's path.
+const SHARES_ASKED_MAX: usize = 16;
 
 fn holding(engine: &Engine, holding: &Holding, shares: &mut Shares) -> HoldingStatus {
     let Holding { file, owner, held } = holding;
     let shares = shares.entry(file.file_system).or_insert_with(|| engine.shares_with(file));
+    let asked = shares.iter().take(SHARES_ASKED_MAX);
     let status = HoldingStatus {
-        shares: shares.clone(),
+        shares: shares.iter().map(|(_, path)| path.clone()).collect(),
+        path: asked.into_iter().find_map(|(share, _)| path_of(engine, *share, &file.object)),
         file: hexadecimal(file.object.as_bytes()),
         owner: hexadecimal(owner),
         ..HoldingStatus::default()
