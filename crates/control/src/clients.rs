@@ -19,6 +19,9 @@ pub struct ClientFilter {
     /// With what they hold and wait for.
     #[serde(default)]
     pub holds: bool,
+    /// With paths of files: whether who asks may see them. It cannot be asked for.
+    #[serde(skip)]
+    pub paths: bool,
 }
 
 /// Which client to end.

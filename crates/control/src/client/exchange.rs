@@ -41,7 +41,9 @@ pub enum AskError {
     /// It has no socket.
     #[error(
         "no server runs with the state directory {} (it has no {SOCKET_NAME}): start it \
-         (systemctl start steadfast), or name the directory of the one that runs with --state-directory", .0.display()
+         (where it is a service: systemctl start steadfast), or name the directory of the one that \
+         runs with --state-directory",
+        .0.display()
     )]
     NoServer(PathBuf),
     /// It has a socket, at which nobody listens.

@@ -525,7 +525,7 @@ async fn clients(
     Extension(peer): Extension<Peer>,
     query: Result<Query<ClientFilter>, QueryRejection>,
 ) -> Answer<ClientsReport> {
-    let filter = asked(query)?;
+    let filter = ClientFilter { paths: peer.may_change(), ..asked(query)? };
     let report = work(shared, move |shared| shared.services.clients.list(&filter)).await?;
     Ok(Json(if peer.may_change() { report } else { report.without_paths() }))
 }
