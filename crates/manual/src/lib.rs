@@ -258,7 +258,7 @@ mod tests {
         }
         assert!(!shares.contains("]("), "{shares}");
         let program = text("steadfast.1");
-        for words in ["/var/lib/steadfast/handle.key", ".SH BACKUP", "\\-\\-exclude intent.log"] {
+        for words in ["/var/lib/steadfast/handle.key", ".SH BACKUP", "\\-\\-exclude intent.log", "umask 077"] {
             assert!(program.contains(words), "{words}: {program}");
         }
     }
