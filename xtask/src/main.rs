@@ -6,6 +6,7 @@
 
 mod cargo_tests;
 mod package;
+mod site;
 mod test;
 mod tidy;
 
@@ -37,6 +38,7 @@ const COMMANDS: &[(&str, &str, Command)] = &[
     ),
     ("plugins", "the plug-ins with the real Samba and exportfs", plugins::run),
     ("package", "Debian packages, checked by lintian", package::run),
+    ("site", "the documents as pages that are read offline; a broken link fails", site::run),
     ("powercut", "power cuts and kills: what is acknowledged stays", powercut::run),
     ("tidy", "formatting, lints, dependency rules, file and function lengths", tidy::run),
     ("fuzz", "every fuzz target, or one, for so many seconds each", test::fuzz_for),

@@ -105,6 +105,15 @@ fn target_directory(root: &Path) -> PathBuf {
     root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
+/// The list of documents as it is installed: what stays in the source is named there, without a link.
+fn installed_index(text: &str) -> String {
+    let mut text = text.to_owned();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+        text = text.replace(&format!("[{page}](../{page})"), &format!("{page} of the source"));
+    }
+    text.replace("](../", "](")
+}
+
 /// Puts everything that is installed below `staged`.
 fn stage(root: &Path, source: &Path, program: &Path, date: &Date) -> Result<()> {
     let staged = source.join("staged");
@@ -118,6 +127,8 @@ fn stage(root: &Path, source: &Path, program: &Path, date: &Date) -> Result<()> 
     // Documents are beside each other when they are installed.
     let readme = fs::read_to_string(root.join("README.md"))?.replace("](docs/", "](");
     fs::write(staged.join("README.md"), readme)?;
+    let index = staged.join("docs/index.md");
+    fs::write(&index, installed_index(&fs::read_to_string(&index)?))?;
     let program = program.to_str().context("a path in UTF-8")?;
     let man = staged.join("man");
     let man = man.to_str().context("a path in UTF-8")?;
@@ -193,4 +204,21 @@ fn output(program: &str, args: &[&str]) -> Result<String> {
         bail!("{program} {} failed: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_link_of_the_installed_index_leads_to_a_file_beside_it() {
+        let text = installed_index(include_str!("../../docs/index.md"));
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        let links: Vec<&str> = links.filter(|link| !link.is_empty()).collect();
+        assert!(links.len() > 20, "{links:?}");
+        for link in links {
+            assert!(link == "README.md" || docs.join(link).is_file(), "{link}");
+        }
+    }
 }

@@ -32,7 +32,11 @@ use crate::tune_command;
 pub(crate) const NFS_PORT: u16 = 2049;
 
 #[derive(Debug, Parser)]
-#[command(name = "steadfast", version, about = "An NFS server whose acknowledged changes stay")]
+#[command(
+    name = "steadfast",
+    version,
+    about = "An NFS server that never loses an acknowledged change"
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -40,7 +44,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve directories over NFSv3.
+    /// Serve directories over NFSv3 and NFSv4.
     Serve(ServeArguments),
     /// Check a configuration file. Exit status: 0 no mistakes, 1 mistakes, 2 wrong usage.
     CheckConfig {
@@ -110,7 +114,7 @@ pub(crate) enum Command {
     Share(share_commands::ShareArguments),
     /// Look after groups: what shares have in common.
     Group(share_commands::GroupArguments),
-    /// Have groups and their shares as a file says, all or nothing.
+    /// Apply a file of groups and shares as one transaction.
     Apply(share_commands::ApplyArguments),
     /// Tell what `apply` would do, and do nothing.
     Plan(share_commands::PlanArguments),

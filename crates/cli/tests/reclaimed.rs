@@ -176,10 +176,9 @@ fn clients_are_told_with_what_they_have_and_one_is_ended() {
         (output.status.success(), text)
     };
     let (is_done, text) = ask(&["--holds"]);
-    let lock = "  write lock, 10 bytes from 5 on: file ";
-    let share = format!("in {}", utf8(&place.share));
-    let has = |part: &str| text.contains(part);
-    assert!(is_done && has("open rw: file ") && has(lock) && has(&share), "{text}");
+    let path = place.share.join("file");
+    let has = |part: &str| text.contains(&format!("  {part}: {}\n", utf8(&path)));
+    assert!(is_done && has("open rw") && has("write lock, 10 bytes from 5 on"), "{text}");
     let (_, json) = ask(&["--json"]);
     let told: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let clients = told["clients"].as_array().expect("a list");

@@ -19,6 +19,9 @@ pub struct ClientFilter {
     /// With what they hold and wait for.
     #[serde(default)]
     pub holds: bool,
+    /// With paths of files: whether who asks may see them. It cannot be asked for.
+    #[serde(skip)]
+    pub paths: bool,
 }
 
 /// Which client to end.
@@ -40,6 +43,17 @@ pub struct ClientsReport {
     pub total: usize,
     /// By id, [`CLIENTS_MAX`] at most.
     pub clients: Vec<ClientStatus>,
+}
+
+impl ClientsReport {
+    /// For who may not see names of files.
+    pub(crate) fn without_paths(mut self) -> Self {
+        for holding in self.clients.iter_mut().flat_map(|client| client.holds.iter_mut().flatten())
+        {
+            holding.path = None;
+        }
+        self
+    }
 }
 
 /// A client.
@@ -90,6 +104,10 @@ pub struct HoldingStatus {
     pub shares: Vec<String>,
     /// The file's handle there, in hexadecimal digits.
     pub file: String,
+    /// Its path, as one word, if it is open in the server's cache: it is not looked for on a disk. Only for who may
+    /// change shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Open-owner or lock-owner, in hexadecimal digits.
     pub owner: String,
     /// Of an open: `r`, `w` or `rw`; of a lock or a delegation: `read` or `write`.

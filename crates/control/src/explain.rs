@@ -10,6 +10,7 @@ use steadfast_shares::{
 };
 
 use crate::api::{ShareState, ShareStatus};
+use crate::plain::{line, quoted};
 
 /// A user as this host knows him.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct Asked<'a> {
     pub path: &'a str,
     /// The share that the path is in.
     pub share: Option<(&'a Share, &'a ShareStatus)>,
+    /// Whether the share, or the pattern that made it, says itself who its clients are: it has none of its group.
+    pub has_own_clients: bool,
     /// How the caller says who he is.
     pub flavor: Flavor,
     /// Whether he calls from a port below 1024.
@@ -358,7 +361,9 @@ impl Explanation {
                  answers."
                     .to_owned()
             }
-            Refusal::Client => format!("No rule is for {}: it is refused.", asked.address),
+            Refusal::Client => {
+                format!("No rule is for {}: it is refused.{}", asked.address, let_in(asked))
+            }
             Refusal::Flavor => format!(
                 "The rule for {rule} decides, and gives nothing to callers with sec={}: it is \
                  refused.",
@@ -519,6 +524,32 @@ impl RightsTold {
             needs_privileged_port: rights.needs_privileged_port,
             looks_up_groups: rights.looks_up_groups,
         }
+    }
+}
+
+/// How a client that has no rule is let in. Empty if the share is not in a file that commands change.
+fn let_in(asked: &Asked<'_>) -> String {
+    let Some((_, status)) = asked.share else { return String::new() };
+    let Some(group) = &status.group else { return String::new() };
+    let client = asked.address;
+    match &status.pattern {
+        // With a list of its own a share would miss later changes of its group.
+        _ if !asked.has_own_clients => format!(
+            " To let it into all shares that have the clients of the group {}: steadfast group set \
+             {} --add-client {client}",
+            line(group),
+            quoted(group)
+        ),
+        None => format!(
+            " To let it in: steadfast share set {} --add-client {client}",
+            quoted(&status.path)
+        ),
+        // No command changes a pattern.
+        Some(pattern) => format!(
+            " To let it in, add it to the clients of the pattern {} of the group {}.",
+            line(pattern),
+            line(group)
+        ),
     }
 }
 

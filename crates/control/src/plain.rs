@@ -2,6 +2,7 @@
 //! control characters are told as escapes.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,7 +57,6 @@ fn escape(value: &mut Value) {
 
 /// JSON in one line. It means the same to programs, and does nothing to a terminal.
 pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
-    use std::fmt::Write;
     let text = serde_json::to_string(value)?;
     if !text.contains(is_command) {
         return Ok(text);
@@ -71,6 +71,27 @@ pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
         }
     }
     Ok(plain)
+}
+
+/// A word as a shell reads it.
+pub fn quoted(word: &str) -> String {
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-:@%+,".contains(c)) {
+        return word.to_owned();
+    }
+    if !word.contains(is_command) {
+        return format!("'{}'", word.replace('\'', "'\\''"));
+    }
+    // As bash and others read it, so that it can be seen and pasted.
+    let mut quoted = "$'".to_owned();
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => quoted.extend(['\\', c]),
+            // Writing to a string cannot fail.
+            c if is_command(c) => drop(write!(quoted, "\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "'"
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ pub use steadfast_state::{
 };
 use steadfast_state::{FileKey, StateError};
 
-use crate::{Engine, Export};
+use crate::{Engine, Export, ShareId};
 
 impl Engine {
     /// All clients, by id: those of NFSv4, and hosts that lock over NFSv3.
@@ -40,14 +40,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The paths of the shares on a file's file system, in their order.
-    pub fn shares_with(&self, file: &FileKey) -> Vec<String> {
+    /// The shares on a file's file system with their paths, in the order of these.
+    pub fn shares_with(&self, file: &FileKey) -> Vec<(ShareId, String)> {
         let exports = self.exports();
         let is_on_it = |export: &&Export| {
             let storage = export.storage.opened();
             storage.is_some_and(|storage| storage.object(&file.object).0 == file.file_system)
         };
         let on_it = exports.sorted().into_iter().filter(is_on_it);
-        on_it.map(|export| export.share.path.to_string()).collect()
+        on_it.map(|export| (export.share.id, export.share.path.to_string())).collect()
     }
 }

@@ -8,6 +8,7 @@ mod examples;
 mod mount_helper;
 mod roff;
 mod sample;
+mod table;
 
 use std::io;
 use std::path::Path;
@@ -22,6 +23,11 @@ pub use examples::{Example, Examples, Section};
 const CONFIGURATION: &str = include_str!("../../../packaging/steadfast.toml");
 /// What is installed as an example of a group's file.
 const GROUP: &str = include_str!("../../../packaging/shares.d.example.toml");
+
+/// Has the table of a share's options.
+const SHARES: &str = include_str!("../../../docs/shares.md");
+/// The places of a server, for the program's page: what is in them, and what to back up.
+const FILES: &str = include_str!("files.txt");
 
 /// What the head of a page says beside its name.
 #[derive(Clone, Debug)]
@@ -83,6 +89,7 @@ pub fn pages(program: Command, edition: &Edition) -> io::Result<Vec<Page>> {
             "configuration of the NFS server steadfast",
             "/etc/steadfast/steadfast.toml",
             CONFIGURATION,
+            "",
         ),
         sample::page(
             edition,
@@ -90,6 +97,7 @@ pub fn pages(program: Command, edition: &Edition) -> io::Result<Vec<Page>> {
             "groups of shares of the NFS server steadfast",
             "/etc/steadfast/shares.d/NAME.toml",
             GROUP,
+            &share_options(),
         ),
         mount_helper::page(edition, &examples),
     ];
@@ -126,6 +134,43 @@ pub fn commands(
     below(top, &mut Vec::new(), visit)
 }
 
+/// The options of shares, groups and patterns.
+fn share_options() -> String {
+    let rows = table::rows(SHARES, "### Options");
+    format!(
+        ".SH OPTIONS OF SHARES\nThese words are the values of \\fBoptions\\fR, and of \\fB\\-\\-options\\fR, \
+         \\fB\\-\\-add\\-option\\fR and \\fB\\-\\-rule\\fR on the command line.\n{}",
+        table::list(&rows)
+    )
+}
+
+/// The places of a server.
+fn files() -> String {
+    let mut text = String::from(".SH FILES\n");
+    let mut typed = String::new();
+    for line in FILES.lines() {
+        if let Some(line) = line.strip_prefix("    ") {
+            typed += line;
+            typed.push('\n');
+            continue;
+        }
+        if !typed.is_empty() {
+            text += &roff::literal(&std::mem::take(&mut typed));
+        }
+        match line.split_once(": ") {
+            Some((place, what)) if place.starts_with('/') => {
+                text += &format!(".TP\n{}\n{}\n", roff::escaped(place), roff::markdown(what));
+            }
+            _ if line.is_empty() => {}
+            _ => match line.strip_prefix("# ") {
+                Some(heading) => text += &format!(".SH {heading}\n"),
+                None => text += &format!("{}\n", roff::markdown(line)),
+            },
+        }
+    }
+    text
+}
+
 fn command_page(
     edition: &Edition,
     examples: &Examples,
@@ -146,7 +191,15 @@ fn command_page(
         man.render_subcommands_section(&mut body)?;
     }
     let mut text = roff::head(&name, 1, edition);
+    let takes_options = matches!(path.first(), Some(&("share" | "group")))
+        && command.get_arguments().any(|one| one.get_id().as_str() == "options");
     text += &roff::tidied(&String::from_utf8_lossy(&body));
+    if takes_options {
+        text += ".SH SHARE OPTIONS\nThe words of \\fB\\-\\-options\\fR are listed in \\fBshares.d\\fR(5).\n";
+    }
+    if path.is_empty() {
+        text += &files();
+    }
     text += &examples.section(&path.join(" "));
     text += &roff::see_also(&[
         ("steadfast", 1),
@@ -191,6 +244,22 @@ mod tests {
             for key in keys.iter().filter(|key| **key != "rule") {
                 assert!(entries.contains(key), "{section}: no {key} in the example of a group");
             }
+        }
+    }
+
+    #[test]
+    fn options_of_shares_and_the_places_of_a_server_are_in_their_pages() {
+        let edition = Edition { date: "2026-01-02".to_owned(), source: "steadfast 0".to_owned() };
+        let all = pages(Command::new("steadfast"), &edition).expect("pages");
+        let text = |name: &str| &all.iter().find(|page| page.file == name).expect("a page").text;
+        let shares = text("shares.d.5");
+        for word in ["all_squash", "anonuid=", "size=", "sec=FLAVOR:FLAVOR", "crossmnt"] {
+            assert!(shares.contains(&format!("\\fB{word}\\fR")), "{word}: {shares}");
+        }
+        assert!(!shares.contains("]("), "{shares}");
+        let program = text("steadfast.1");
+        for words in ["/var/lib/steadfast/handle.key", ".SH BACKUP", "\\-\\-exclude intent.log", "umask 077"] {
+            assert!(program.contains(words), "{words}: {program}");
         }
     }
 

@@ -1,8 +1,7 @@
 //! mount.steadfast(8): its options are the table of docs/mount.md.
 
-use std::fmt::Write;
-
 use super::examples::Examples;
+use super::table::{self, Row};
 use super::{Edition, Page, roff};
 
 const DOCUMENT: &str = include_str!("../../../docs/mount.md");
@@ -22,13 +21,7 @@ pub(super) fn page(edition: &Edition, examples: &Examples) -> Page {
              The share may be any NFSv3 server's; FUSE is needed, an NFS client in the kernel is not.\n\
              \\fBumount\\fR(8) ends the mount.\n\
              .SH OPTIONS\n";
-    for option in options() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, ".TP\n{}\n{}", roff::markdown(option.words), sentence(option.what));
-        if !option.default.is_empty() {
-            let _ = writeln!(text, "Default: {}.", roff::markdown(option.default));
-        }
-    }
+    text += &table::list(&options());
     text += ".SH EXIT STATUS\n0: mounted. 1: a wrong option or command line. 32: not mounted.\n";
     text += &examples.section(NAME);
     text += &roff::see_also(&[
@@ -41,34 +34,8 @@ pub(super) fn page(edition: &Edition, examples: &Examples) -> Page {
     Page { file: format!("{NAME}.8"), text }
 }
 
-fn sentence(text: &str) -> String {
-    let mut text = roff::markdown(text);
-    if let Some(first) = text.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    if text.ends_with('.') { text } else { text + "." }
-}
-
-/// A row of the table.
-struct Row<'a> {
-    words: &'a str,
-    what: &'a str,
-    default: &'a str,
-}
-
 fn options() -> Vec<Row<'static>> {
-    let section = DOCUMENT.split("\n## Options\n").nth(1).unwrap_or_default();
-    let rows = section.lines().skip_while(|line| !line.starts_with("|---"));
-    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
-    rows.filter_map(|row| {
-        let mut cells = row.trim_matches('|').split(" | ").map(str::trim);
-        Some(Row {
-            words: cells.next()?,
-            what: cells.next()?.trim_end_matches('|').trim_end(),
-            default: cells.next().unwrap_or_default(),
-        })
-    })
-    .collect()
+    table::rows(DOCUMENT, "## Options")
 }
 
 #[cfg(test)]

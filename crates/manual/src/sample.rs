@@ -39,7 +39,15 @@ impl<'a> Line<'a> {
 }
 
 /// A page about a file of which this is a sample; what precedes its first table is about the whole.
-pub(super) fn page(edition: &Edition, name: &str, what: &str, path: &str, sample: &str) -> Page {
+/// `more` are further sections.
+pub(super) fn page(
+    edition: &Edition,
+    name: &str,
+    what: &str,
+    path: &str,
+    sample: &str,
+    more: &str,
+) -> Page {
     let mut text = roff::head(name, 5, edition);
     // Writing to a string cannot fail.
     let _ = writeln!(text, ".SH NAME\n{} \\- {what}", roff::escaped(name));
@@ -75,6 +83,7 @@ pub(super) fn page(edition: &Edition, name: &str, what: &str, path: &str, sample
             }
         }
     }
+    text += more;
     text += ".SH EXAMPLES\n";
     text += &roff::literal(&without_comments(sample));
     text += &roff::see_also(&[("steadfast", 1), ("steadfast-check-config", 1), ("exports", 5)]);

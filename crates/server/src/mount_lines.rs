@@ -1,9 +1,8 @@
 //! The lines that an administrator pastes on a client.
 
-use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use steadfast_control::plain;
+pub(crate) use steadfast_control::plain::quoted;
 use steadfast_shares::Share;
 use steadfast_sys::process;
 
@@ -145,27 +144,6 @@ pub(crate) fn nfs3_options(port: u16, ipv6: bool, lookup: PortLookup, udp: bool)
         options.extend([format!("proto={protocol}"), format!("mountproto={protocol}")]);
     }
     options
-}
-
-/// A word as a shell reads it.
-pub(crate) fn quoted(word: &str) -> String {
-    if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-:@%+,".contains(c)) {
-        return word.to_owned();
-    }
-    if !word.contains(plain::is_command) {
-        return format!("'{}'", word.replace('\'', "'\\''"));
-    }
-    // As bash and others read it, so that it can be seen and pasted.
-    let mut quoted = "$'".to_owned();
-    for c in word.chars() {
-        match c {
-            '\'' | '\\' => quoted.extend(['\\', c]),
-            // Writing to a string cannot fail.
-            c if plain::is_command(c) => drop(write!(quoted, "\\u{:04x}", u32::from(c))),
-            c => quoted.push(c),
-        }
-    }
-    quoted + "'"
 }
 
 #[cfg(test)]

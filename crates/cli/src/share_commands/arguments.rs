@@ -41,7 +41,7 @@ pub(crate) enum ShareAction {
     Add(ShareAdd),
     /// Change what is said of shares; the rest stays as it is.
     Set(ShareSet),
-    /// Share directories no more. Their files stay.
+    /// Stop sharing directories. The files in them are kept.
     Remove(Paths),
     /// List shares: their state, group, clients and options.
     List(ShareList),
@@ -134,7 +134,7 @@ pub(crate) struct ShareAdd {
     /// (default: the group's clients); may be repeated.
     #[arg(short, long = "client", value_name = "CLIENT", value_delimiter = ',')]
     pub(crate) clients: Vec<String>,
-    /// Options of exports(5), after those of the group.
+    /// Options after those of the group, such as ro, all_squash or size=10G: shares.d(5) has all.
     #[arg(short, long, value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
     /// Other options for some clients, who are asked about first: CLIENT,...:OPTION,... or

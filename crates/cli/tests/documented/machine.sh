@@ -92,11 +92,14 @@ exit 1
 END
 cat >usr/local/sbin/systemctl <<'END'
 #!/bin/bash
-[ "$*" = "restart steadfast" ] || exit 1
-server=$(cat /run/server)
-kill "$server"
-while readlink "/proc/$server/exe" >/dev/null; do sleep 0.05; done
-exec serve
+[ "$2" = steadfast ] || exit 1
+case $1 in stop | start | restart) ;; *) exit 1 ;; esac
+if [ "$1" != start ]; then
+    server=$(cat /run/server)
+    kill "$server"
+    while readlink "/proc/$server/exe" >/dev/null; do sleep 0.05; done
+fi
+[ "$1" = stop ] || exec serve
 END
 chmod 755 usr/local/sbin/serve usr/local/sbin/systemctl
 

@@ -40,8 +40,10 @@ pub enum Patience {
 pub enum AskError {
     /// It has no socket.
     #[error(
-        "no server runs with the state directory {} (it has no {SOCKET_NAME}): start one, or name \
-         the directory of the one that runs with --state-directory", .0.display()
+        "no server runs with the state directory {} (it has no {SOCKET_NAME}): start it \
+         (where it is a service: systemctl start steadfast), or name the directory of the one that \
+         runs with --state-directory",
+        .0.display()
     )]
     NoServer(PathBuf),
     /// It has a socket, at which nobody listens.

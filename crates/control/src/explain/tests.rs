@@ -64,6 +64,7 @@ fn explained(
         address: [10, 0, 0, 7].into(),
         path: "/tank/home/ann",
         share: Some((&share, &status)),
+        has_own_clients: true,
         flavor: Flavor::Sys,
         from_privileged_port: true,
         user,
@@ -163,6 +164,43 @@ fn what_is_not_known_and_what_is_not_served_is_told() {
     assert!(told.sentences.last().is_some_and(|s| s.contains("disabled")));
     let told = explained(Vec::new(), Known::Yes, None, ShareState::Enabled);
     assert!(told.sentences.last().is_some_and(|s| s.contains("No rule is for 10.0.0.7")));
+    let next = "To let it in: steadfast share set /tank/home --add-client 10.0.0.7";
+    assert!(told.sentences.last().is_some_and(|s| s.ends_with(next)), "{told:?}");
+}
+
+/// What is done so that the others of the group, and its later changes, are not cut off unseen.
+#[test]
+fn how_a_client_is_let_in_depends_on_whose_clients_a_share_has() {
+    let share = share(Vec::new());
+    let last = |path: &str, pattern: Option<&str>, group: Option<&str>, has_own_clients| {
+        let mut status = status(ShareState::Enabled);
+        path.clone_into(&mut status.path);
+        (status.pattern, status.group) = (pattern.map(str::to_owned), group.map(str::to_owned));
+        let asked = Asked {
+            client: "10.0.0.7",
+            address: [10, 0, 0, 7].into(),
+            path,
+            share: Some((&share, &status)),
+            has_own_clients,
+            flavor: Flavor::Sys,
+            from_privileged_port: true,
+            user: None,
+            fits_nfs2: None,
+        };
+        explain(&asked, &Book(Known::No), &|_, _| Vec::new()).sentences.pop().unwrap_or_default()
+    };
+    let group = "No rule is for 10.0.0.7: it is refused. To let it into all shares that have the clients of \
+                 the group home: steadfast group set home --add-client 10.0.0.7";
+    assert_eq!(last("/a", None, Some("home"), false), group);
+    assert_eq!(last("/a", Some("/*"), Some("home"), false), group);
+    assert_eq!(
+        last("/a", Some("/*"), Some("home"), true),
+        "No rule is for 10.0.0.7: it is refused. To let it in, add it to the clients of the pattern /* of \
+         the group home."
+    );
+    let told = last("/it's $(here)", None, Some("home"), true);
+    assert!(told.ends_with(r"share set '/it'\''s $(here)' --add-client 10.0.0.7"), "{told}");
+    assert_eq!(last("/a", None, None, true), "No rule is for 10.0.0.7: it is refused.");
 }
 
 #[test]
@@ -185,6 +223,7 @@ fn nfs2_is_told_of_where_it_is_served() {
             address: [10, 0, 0, 7].into(),
             path: "/tank/home",
             share: Some((&share, &status)),
+            has_own_clients: true,
             flavor: Flavor::Sys,
             from_privileged_port: true,
             user: None,

@@ -522,10 +522,12 @@ async fn metrics(
 
 async fn clients(
     State(shared): Server,
+    Extension(peer): Extension<Peer>,
     query: Result<Query<ClientFilter>, QueryRejection>,
 ) -> Answer<ClientsReport> {
-    let filter = asked(query)?;
-    work(shared, move |shared| shared.services.clients.list(&filter)).await.map(Json)
+    let filter = ClientFilter { paths: peer.may_change(), ..asked(query)? };
+    let report = work(shared, move |shared| shared.services.clients.list(&filter)).await?;
+    Ok(Json(if peer.may_change() { report } else { report.without_paths() }))
 }
 
 async fn expire(

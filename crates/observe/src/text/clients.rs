@@ -71,13 +71,17 @@ fn append<const N: usize>(text: &mut String, row: &[String; N], widths: &[usize;
 
 /// What a client has at a file, in a line.
 fn holds(holding: &HoldingStatus) -> String {
-    let HoldingStatus { kind, shares, file, access, deny, offset, length, behind, .. } = holding;
+    let HoldingStatus { kind, shares, file, path, access, deny, offset, length, behind, .. } =
+        holding;
     let place = match shares.as_slice() {
         [] => "in no share of now".to_owned(),
         [one] => format!("in {one}"),
         [one, rest @ ..] => format!("in {one} (or {} more)", rest.len()),
     };
-    let file = format!("file {file} {place}");
+    let file = match path {
+        Some(path) => path.clone(),
+        None => format!("file {file} {place}"),
+    };
     let bytes = match length {
         Some(length) => format!("{length} bytes from {offset} on"),
         None => format!("from {offset} to the end"),
@@ -139,7 +143,12 @@ mod tests {
             silent_s: 3,
             opens: 1,
             locks: 2,
-            holds: Some(["open", "lock", "wait"].map(holding).into()),
+            holds: Some(vec![
+                holding("open"),
+                holding("lock"),
+                HoldingStatus { path: Some("/srv/data/a".to_owned()), ..holding("lock") },
+                holding("wait"),
+            ]),
             has_more: true,
             ..ClientStatus::default()
         };
@@ -155,6 +164,7 @@ mod tests {
              0000000700010001  10.0.0.1  NFSv4.1+  active  3 s ago  1      2      one\n  \
              open rw, denies w: file 0102 in /srv/data\n  \
              write lock, 10 bytes from 5 on: file 0102 in /srv/data\n  \
+             write lock, 10 bytes from 5 on: /srv/data/a\n  \
              waits for write lock, from 5 to the end, behind 0000000700010000: file 0102 in \
              /srv/data\n  \
              and more\n\

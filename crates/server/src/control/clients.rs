@@ -9,10 +9,12 @@ use steadfast_control::clients::{
     HoldingStatus, VERSION,
 };
 use steadfast_control::{ClientService, Refusal, RefusalKind};
-use steadfast_engine::Engine;
 use steadfast_engine::clients::{
     ClientId, ClientReport, DelegationKind, Held, Holding, LockKind, Protocol,
 };
+use steadfast_engine::{Engine, ShareId};
+
+use super::slow::path_of;
 
 /// The clients of a server.
 pub(super) struct ControlledClients(pub(super) Arc<Engine>);
@@ -51,7 +53,8 @@ impl ClientService for ControlledClients {
                 let held = self.0.holdings(report.id, room).unwrap_or_default();
                 room = room.saturating_sub(held.0.len());
                 status.has_more = held.1;
-                let told = held.0.iter().map(|one| holding(&self.0, one, &mut shares));
+                let told =
+                    held.0.iter().map(|one| holding(&self.0, one, filter.paths, &mut shares));
                 status.holds = Some(told.collect());
             }
             status
@@ -126,14 +129,24 @@ fn status(report: &ClientReport) -> ClientStatus {
     }
 }
 
-/// Paths of shares, by file system.
-type Shares = HashMap<u64, Vec<String>>;
+/// Shares with their paths, by file system.
+type Shares = HashMap<u64, Vec<(ShareId, String)>>;
 
-fn holding(engine: &Engine, holding: &Holding, shares: &mut Shares) -> HoldingStatus {
+/// Shares of a file system that are asked for a file's path, at the most.
+const SHARES_ASKED_MAX: usize = 16;
+
+fn holding(
+    engine: &Engine,
+    holding: &Holding,
+    with_path: bool,
+    shares: &mut Shares,
+) -> HoldingStatus {
     let Holding { file, owner, held } = holding;
     let shares = shares.entry(file.file_system).or_insert_with(|| engine.shares_with(file));
+    let asked = shares.iter().take(if with_path { SHARES_ASKED_MAX } else { 0 });
     let status = HoldingStatus {
-        shares: shares.clone(),
+        shares: shares.iter().map(|(_, path)| path.clone()).collect(),
+        path: asked.into_iter().find_map(|(share, _)| path_of(engine, *share, &file.object)),
         file: hexadecimal(file.object.as_bytes()),
         owner: hexadecimal(owner),
         ..HoldingStatus::default()

@@ -21,6 +21,7 @@ use tokio::sync::broadcast;
 use super::ShareManager;
 use super::comes_to::ComesTo;
 use super::state::State;
+use super::told::has_own_clients;
 use crate::exports::Fault;
 use crate::mounting::mounting;
 
@@ -375,6 +376,7 @@ impl ShareService for ManagedShares {
             address,
             path: &request.path,
             share: share.as_deref().zip(told.as_ref()),
+            has_own_clients: view.as_ref().is_some_and(has_own_clients),
             flavor,
             from_privileged_port: !request.high_port,
             user: user.as_ref(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use steadfast_catalog::manage::ShareSpec;
 use steadfast_catalog::{Edit, GroupView, Item, ShareChange, ShareView, in_effect};
 use steadfast_control::api::{Event, GroupStatus, ShareState, ShareStatus, Subject};
 use steadfast_control::metrics::ShareCounts;
@@ -26,12 +27,22 @@ struct HeldWords {
     clients: Vec<String>,
 }
 
+/// Whether these say who the clients are, so that none come from outside.
+fn names_any(options: &[String], clients: &[String], has_rules: bool) -> bool {
+    !clients.is_empty() || has_rules || options.iter().any(|word| names_clients(word))
+}
+
+/// Whether a share, or the pattern that made it, has clients of its own, and none of its group.
+pub(super) fn has_own_clients(view: &ShareView) -> bool {
+    let ShareSpec { options, clients, rules, .. } = &view.spec;
+    names_any(options, clients, !rules.is_empty())
+}
+
 impl HeldWords {
     /// What is said within. Who names clients there, one way or the other, has none from outside.
     fn add(&mut self, options: &[String], clients: &[String], has_rules: bool) {
-        let is_list = |word: &String| names_clients(word);
-        if !clients.is_empty() || has_rules || options.iter().any(is_list) {
-            self.options.retain(|word| !is_list(word));
+        if names_any(options, clients, has_rules) {
+            self.options.retain(|word| !names_clients(word));
             self.clients = clients.to_vec();
         }
         self.options.extend_from_slice(options);

@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use super::*;
 use crate::api::{Event, ShareState, Subject, Who, Wish};
-use crate::clients::{ClientEnded, ClientFilter, ClientStatus, ClientsReport};
+use crate::clients::{ClientEnded, ClientFilter, ClientStatus, ClientsReport, HoldingStatus};
 use crate::intent_log::{FlushReport, LogReport};
 use crate::metrics::Figures;
 use crate::service::ClientService;
@@ -182,7 +182,10 @@ struct OneClient;
 
 impl ClientService for OneClient {
     fn list(&self, filter: &ClientFilter) -> Result<ClientsReport, Refusal> {
-        let holds = filter.holds.then(Vec::new);
+        let path = Some("/share/file".to_owned());
+        let kind = if filter.paths { "paths" } else { "no paths" }.to_owned();
+        let held = HoldingStatus { path, kind, ..HoldingStatus::default() };
+        let holds = filter.holds.then(|| vec![held]);
         let clients = vec![ClientStatus { id: "1".to_owned(), holds, ..ClientStatus::default() }];
         Ok(ClientsReport { version: 1, total: 1, clients, ..ClientsReport::default() })
     }
@@ -198,7 +201,17 @@ impl ClientService for OneClient {
 #[test]
 fn clients_are_told_to_all_and_ended_by_who_may_change() {
     let (status, told) = asking(false).ask("GET", "/v1/clients?holds=true", "");
-    assert_eq!((status, &told["clients"][0]["holds"]), (StatusCode::OK, &json!([])));
+    let held = &told["clients"][0]["holds"][0];
+    // Names of files are not for everybody.
+    assert_eq!(
+        (status, &held["kind"], held.get("path")),
+        (StatusCode::OK, &json!("no paths"), None)
+    );
+    let (_, told) = asking(true).ask("GET", "/v1/clients?holds=true", "");
+    let held = &told["clients"][0]["holds"][0];
+    assert_eq!((&held["kind"], &held["path"]), (&json!("paths"), &json!("/share/file")));
+    let (status, _) = asking(false).ask("GET", "/v1/clients?holds=true&paths=true", "");
+    assert_eq!(status, StatusCode::BAD_REQUEST);
     let (_, told) = asking(false).ask("GET", "/v1/clients", "");
     assert_eq!(told["clients"][0].get("holds"), None);
     let (status, _) = asking(false).ask("GET", "/v1/clients?holdz=true", "");
