@@ -224,6 +224,17 @@ impl Recovery {
         }
     }
 
+    /// As [`Recovery::told`], of a server that has told its verifier alone.
+    pub(crate) fn told_verifier(&self, verifier: Verifier) {
+        self.told(RecoveryStatus {
+            verifier,
+            is_async: false,
+            is_recorded: false,
+            is_waiting: false,
+            is_waited_for: false,
+        });
+    }
+
     fn hold(&self, mut state: MutexGuard<'_, State>) {
         state.has_lost = true;
         // Under the lock, so that the recovery does not release them before they are held.
@@ -484,6 +495,12 @@ impl Recovery {
                 return Err(error);
             }
         }
+    }
+
+    /// As [`Recovery::enter`], without waiting.
+    pub(crate) fn try_enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let guard = self.gate.try_read()?;
+        (!self.state.lock().has_lost).then_some(guard)
     }
 
     /// A record of a change that is about to be sent, so that its fate is kept.

@@ -42,7 +42,7 @@ impl WriteBack {
             // What is in flight is answered soon: the server does not know the file then.
             return;
         }
-        let before = state.held.bytes();
+        let before = state.held.weight();
         state.held.truncate(0);
         self.leave(&mut state);
         self.settle(node, &mut state, before);
@@ -60,15 +60,28 @@ impl WriteBack {
         }
     }
 
+    fn forget_elsewhere(&self) {
+        for node in self.all_holders() {
+            let mut state = node.data.state.lock();
+            let before = state.held.weight();
+            state.held.forget_elsewhere();
+            self.leave(&mut state);
+            self.settle(&node, &mut state, before);
+            drop(state);
+            node.data.changed.notify_all();
+            self.nodes.release(node.number);
+        }
+    }
+
     /// What the journal had is stable on the server now, but for what was not made.
     pub(crate) fn recovered(&self, not_made: &HashSet<Sequence>) {
         if self.kept_by().is_none() {
-            // Then not all that is held is in the journal. It is written again.
-            return;
+            // Then not all that is held is in the journal. It is written again, but for what only the journal had.
+            return self.forget_elsewhere();
         }
         for node in self.all_holders() {
             let mut state = node.data.state.lock();
-            let before = state.held.bytes();
+            let before = state.held.weight();
             let is_refused = state.records.forget_all(not_made);
             state.held.truncate(0);
             if is_refused {

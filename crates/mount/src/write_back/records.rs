@@ -40,6 +40,19 @@ impl Records {
         }
     }
 
+    /// The newest record, if it ends here and has not left: what is written next may become a part of it.
+    pub(super) fn ends_at(&self, offset: u64) -> Option<Sequence> {
+        let newest = self.kept.back().filter(|newest| newest.to == offset);
+        newest.map(|newest| newest.sequence)
+    }
+
+    /// The newest record has so much more.
+    pub(super) fn grow(&mut self, bytes: usize) {
+        if let Some(newest) = self.kept.back_mut() {
+            newest.to += bytes as u64;
+        }
+    }
+
     /// The last one that was added.
     pub(super) fn last(&self) -> Option<Sequence> {
         self.last
