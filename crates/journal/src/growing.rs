@@ -58,6 +58,13 @@ impl Growing {
         }
     }
 
+    /// Makes it one that gets no frame.
+    #[cfg(test)]
+    pub(crate) fn spoil(&mut self) {
+        self.frame = None;
+        self.data.resize(crate::DATA_BYTES_MAX + 1, 0);
+    }
+
     fn record(&self) -> Record<'_> {
         Record {
             time_ns: self.time_ns,

@@ -6,6 +6,8 @@
 
 mod opening;
 mod reading;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -393,6 +395,10 @@ impl Journal {
         up_to: Sequence,
     ) -> Result<(), Failed> {
         state.close_growing();
+        if up_to > state.last_frame {
+            // One that has no frame, and never gets it.
+            state.check()?;
+        }
         let up_to = up_to.min(state.last_frame);
         while state.stable < up_to {
             state.check()?;
