@@ -5,7 +5,7 @@
 //! committed). A newer write replaces an older byte in any of these states. Dirty bytes are not sent
 //! while a WRITE that overlaps them is in flight: the server could execute the two in either order.
 //!
-//! Of what is unstable the bytes need not be in memory, if a journal has them ([`Held::acknowledge`]).
+//! Of what is unstable the bytes need not be in memory, if a journal has them ([`Held::acknowledge_keeping`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -135,6 +135,12 @@ impl Held {
     pub(crate) fn has_some(&self, from: u64, to: u64) -> bool {
         let last = self.extents.range(..to.max(from)).next_back();
         last.is_some_and(|(start, extent)| start + extent.length as u64 > from)
+    }
+
+    /// Whether a byte of a range is in a journal alone.
+    pub(crate) fn has_elsewhere(&self, from: u64, to: u64) -> bool {
+        let is_elsewhere = |start: &u64| self.extents.get(start).is_some_and(Extent::is_elsewhere);
+        self.starts(from, to).iter().any(is_elsewhere)
     }
 
     /// Whether a byte of a range was not sent.

@@ -368,7 +368,8 @@ impl Journaling {
         }
     }
 
-    fn fail(&self, why: &dyn std::fmt::Display) {
+    /// The ring's disk has failed.
+    pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
         if !self.has_failed.swap(true, Ordering::AcqRel) {
             // The first reason counts.
             let _ = self.failure.set(why.to_string());

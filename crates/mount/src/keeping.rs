@@ -149,7 +149,7 @@ impl Keeping {
                     || keeping.write_back.is_data_due();
                 let settled = keeping.settle(is_pressed, (Patience::default(), looked));
                 // The SYNC for names was for this as well.
-                let synced = if is_pressed { keeping.write_back.sync_data() } else { Ok(()) };
+                let synced = if is_pressed { keeping.write_back.sync_data(looked) } else { Ok(()) };
                 match settled.and_then(|_| synced) {
                     Err(ClientError::Closed) => return,
                     Err(error) => {
@@ -502,8 +502,12 @@ impl Keeping {
         let settled: Vec<_> = asked.iter().filter(is_had).map(|one| one.record).collect();
         let had_all = settled.len() == asked.len();
         self.journaling.settle_later(settled);
-        if is_last && !status.is_async && !self.write_back.has_bytes_elsewhere() {
-            self.recovery.note_synchronous();
+        if is_last && !status.is_async {
+            // First, so that whoever acknowledges from now on keeps the bytes.
+            let known = self.recovery.note_synchronous();
+            if self.write_back.has_bytes_elsewhere() {
+                self.recovery.note_asynchronous(known);
+            }
         }
         Ok(had_all)
     }

@@ -149,6 +149,8 @@ pub(crate) struct WriteBack {
     waiting_bytes: AtomicUsize,
     /// What it has acknowledged, and is in memory.
     kept_bytes: AtomicUsize,
+    /// [`KEPT_BYTES_MAX`], but in tests.
+    kept_bytes_max: AtomicUsize,
     room: Mutex<()>,
     has_room: Condvar,
     /// Files with data.
@@ -179,6 +181,7 @@ impl WriteBack {
             has_job: Condvar::new(),
             waiting_bytes: AtomicUsize::new(0),
             kept_bytes: AtomicUsize::new(0),
+            kept_bytes_max: AtomicUsize::new(KEPT_BYTES_MAX),
             room: Mutex::default(),
             has_room: Condvar::new(),
             holders: Mutex::default(),
@@ -343,7 +346,9 @@ impl WriteBack {
         let since = Instant::now();
         let mut state = node.data.state.lock();
         loop {
-            let is_others = !state.held.is_empty()
+            // A SYNC is nobody's, and what is lost comes from the journal, where each record has its user.
+            let is_synced_together = self.is_synced_together();
+            let is_others = !state.is_done(is_synced_together)
                 && state.identity.as_ref().is_some_and(|own| own != identity);
             if state.committers == 0 && state.exclusive == 0 && !is_others {
                 return Ok(state);
@@ -351,7 +356,8 @@ impl WriteBack {
             if is_others {
                 // Data of another user is sent under that user's name.
                 drop(state);
-                self.flush(node, patience, Wanted::Stable)?;
+                let wanted = if is_synced_together { Wanted::Sent } else { Wanted::Stable };
+                self.flush(node, patience, wanted)?;
                 state = node.data.state.lock();
                 continue;
             }
@@ -472,14 +478,16 @@ impl WriteBack {
     }
 
     /// Has everything sent and committed without waiting for it. What is made stable together is only sent:
-    /// [`WriteBack::hurry`].
-    pub(crate) fn press(&self, node: &Arc<Node>) {
+    /// [`WriteBack::hurry`]. Whether there was something to do.
+    pub(crate) fn press(&self, node: &Arc<Node>) -> bool {
         let is_synced_together = self.is_synced_together();
         let mut state = node.data.state.lock();
-        if !state.is_done(is_synced_together) {
+        let is_done = state.is_done(is_synced_together);
+        if !is_done {
             state.is_pressed = true;
             self.enqueue(node, &mut state, 1);
         }
+        !is_done
     }
 
     /// Whether the server answers, as far as that is known.
@@ -593,10 +601,8 @@ impl WriteBack {
         while self.held_bytes() + bytes > HELD_BYTES_MAX {
             self.press(node);
             // Which file has most is not worth knowing: all have to go.
-            let holders: Vec<_> = self.holders.lock().values().take(WORKERS).cloned().collect();
-            for node in &holders {
-                self.press(node);
-            }
+            let holders = self.holders();
+            holders.iter().filter(|node| self.press(node)).take(WORKERS).for_each(drop);
             let _waiting = self.server.link.counters.memory_waits.begin();
             let mut room = self.room.lock();
             let has_timed_out = self.has_room.wait_for(&mut room, patience.nap()).timed_out();

@@ -184,7 +184,7 @@ fn data_leaves_by_a_sync_that_was_sent_after_the_server_had_it() {
     scene.write(&early, 0, b"early");
     scene.send(&early);
     thread::scope(|scope| {
-        let sync = scope.spawn(|| scene.keeping.write_back.sync_data());
+        let sync = scope.spawn(|| scene.keeping.write_back.sync_data(Instant::now()));
         until("SYNC is sent", || scene.fake.calls(SYNC) == 1);
         // The server answers these while it flushes; nobody knows whether that covers them.
         scene.write(&late, 0, b"late");
@@ -195,7 +195,7 @@ fn data_leaves_by_a_sync_that_was_sent_after_the_server_had_it() {
     });
     assert_eq!((scene.pending(), scene.fake.calls(SYNC)), (2, 1));
     assert!(!late.data.is_empty() && !early.data.is_empty());
-    scene.keeping.write_back.sync_data().unwrap();
+    scene.keeping.write_back.sync_data(Instant::now()).unwrap();
     assert_eq!((scene.pending(), scene.fake.calls(SYNC)), (0, 2));
     assert!(late.data.is_empty() && early.data.is_empty());
 }
@@ -255,9 +255,15 @@ fn names_and_data_share_a_sync() {
     scene.write(&file, 0, b"data");
     scene.send(&file);
     scene.make("name", Duration::ZERO);
+    let looked = Instant::now();
     assert!(scene.settle(true).unwrap());
-    scene.keeping.write_back.sync_data().unwrap();
-    assert_eq!((scene.left(), scene.pending(), scene.fake.calls(SYNC)), (0, 0, 1));
+    // Whoever writes on waits for the next one.
+    scene.write(&file, 4, b"more");
+    scene.send(&file);
+    scene.keeping.write_back.sync_data(looked).unwrap();
+    assert_eq!((scene.left(), scene.pending(), scene.fake.calls(SYNC)), (0, 1, 1));
+    scene.keeping.write_back.sync_data(Instant::now()).unwrap();
+    assert_eq!((scene.pending(), scene.fake.calls(SYNC)), (0, 2));
 }
 
 #[test]
@@ -275,8 +281,150 @@ fn what_is_written_behind_a_record_becomes_a_part_of_it_until_that_is_promised()
     scene.send(&file);
     assert_eq!(scene.pending(), 3);
     assert!(scene.fake.calls(WRITE) > begun);
-    scene.keeping.write_back.sync_data().unwrap();
+    scene.keeping.write_back.sync_data(Instant::now()).unwrap();
     assert_eq!(scene.pending(), 0);
+}
+
+#[test]
+fn what_a_sync_was_to_make_stable_is_committed_when_none_does_that_any_more() {
+    for is_unflushable in [true, false] {
+        let scene = asynchronous(Duration::ZERO, 1 << 20);
+        let file = scene.file("file");
+        scene.write(&file, 0, b"data");
+        scene.send(&file);
+        if is_unflushable {
+            scene.fake.says(&handle("root"), NfsStat3::NotSupp);
+            assert!(scene.keeping.write_back.sync_data(Instant::now()).is_err());
+        } else {
+            scene.fake.turns_synchronous();
+            scene.keeping.recovery.note_synchronous();
+        }
+        assert!(!file.data.is_empty() && scene.fake.calls(COMMIT) == 0);
+        until("it is committed", || file.data.is_empty());
+        assert_eq!((scene.fake.calls(COMMIT), scene.pending()), (1, 0));
+    }
+}
+
+#[test]
+fn another_user_of_a_file_does_not_wait_for_the_servers_disk() {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    let file = scene.file("file");
+    scene.write(&file, 0, b"data");
+    let (other, patience) = (Identity::user(1, 1), Patience::default());
+    scene.keeping.write_back.write(&file, &other, 4, b"more", patience).unwrap();
+    // Sent by the first one, and by the other one.
+    scene.send(&file);
+    assert_eq!(scene.fake.calls(WRITE), 2);
+    assert_eq!((scene.fake.calls(SYNC), scene.fake.calls(COMMIT)), (0, 0));
+}
+
+#[test]
+fn what_only_waits_for_a_sync_is_not_pressed() {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    let file = scene.file("file");
+    scene.write(&file, 0, b"data");
+    assert!(scene.keeping.write_back.press(&file));
+    scene.send(&file);
+    assert!(!file.data.is_empty() && !scene.keeping.write_back.press(&file));
+}
+
+/// Of what the server has acknowledged the ring alone has the bytes.
+fn without_bytes() -> Scene {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    scene.keeping.write_back.keep_at_most(0);
+    scene
+}
+
+#[test]
+fn what_the_ring_alone_has_comes_back_to_a_server_that_has_lost_it() {
+    for is_seen in [true, false] {
+        let scene = without_bytes();
+        let Keeping { recovery, server, journaling, write_back, nodes, .. } = &*scene.keeping;
+        let recoverer = crate::recoverer::Recoverer {
+            recovery: Arc::clone(recovery),
+            server: Arc::clone(server),
+            journaling: Arc::clone(journaling),
+            write_back: Arc::clone(write_back),
+            nodes: Arc::clone(nodes),
+        };
+        recoverer.start().unwrap();
+        server.link.greet_with(Arc::clone(recovery) as _);
+        let _ = server.recovery.set(Arc::clone(recovery));
+        let file = scene.file("file");
+        scene.write(&file, 0, b"data");
+        scene.send(&file);
+        assert!(write_back.has_bytes_elsewhere());
+        if is_seen {
+            scene.fake.restart([2; 8]);
+        } else {
+            scene.fake.tells([2; 8]);
+            write_back.sync_data(Instant::now()).unwrap();
+        }
+        until("it is recovered", || recovery.finished() == 1);
+        assert_eq!(scene.fake.content(&handle("file")), b"data");
+        assert!(file.data.is_empty() && file.data.errors() == 0);
+        assert_eq!((scene.pending(), recovery.verifier()), (0, Some([2; 8])));
+        // The reply to a call of before that.
+        recovery.told_verifier([1; 8], 0);
+        assert!(!recovery.has_lost());
+        recovery.close();
+    }
+}
+
+#[test]
+fn a_sync_of_another_server_process_makes_nothing_stable() {
+    let scene = without_bytes();
+    let file = scene.file("file");
+    scene.write(&file, 0, b"data");
+    scene.send(&file);
+    scene.fake.tells([2; 8]);
+    scene.keeping.write_back.sync_data(Instant::now()).unwrap();
+    assert!(scene.keeping.recovery.has_lost() && !file.data.is_empty());
+    assert_eq!(scene.pending(), 1);
+}
+
+#[test]
+fn what_the_failed_ring_alone_had_and_no_replay_could_make_fails() {
+    let scene = without_bytes();
+    let Keeping { journaling, write_back, .. } = &*scene.keeping;
+    let (lost, made) = (scene.file("lost"), scene.file("made"));
+    let record = journaling.last().next();
+    for file in [&lost, &made] {
+        scene.write(file, 0, b"data");
+        scene.send(file);
+    }
+    let seen = std::sync::atomic::AtomicU64::new(0);
+    journaling.fail(&"its disk is gone");
+    write_back.recovered(&HashSet::from([record]));
+    assert!(lost.data.is_empty() && made.data.is_empty());
+    assert_eq!((lost.data.errors(), made.data.errors()), (1, 0));
+    assert_eq!(lost.data.error_since(&seen), Err(crate::errors::Errno::EIO));
+    // The next mount may be able to.
+    assert_eq!(scene.pending(), 1);
+}
+
+#[test]
+fn a_share_is_not_synchronous_while_only_the_ring_has_bytes_of_what_is_not_stable() {
+    let scene = asynchronous(Duration::from_millis(500), 1 << 20);
+    scene.keeping.write_back.keep_at_most(0);
+    let file = scene.file("file");
+    scene.make("name", Duration::ZERO);
+    scene.fake.turns_synchronous();
+    thread::scope(|scope| {
+        let settled = scope.spawn(|| scene.settle(true));
+        until("SYNC is sent", || scene.fake.calls(SYNC) == 1);
+        scene.write(&file, 0, b"data");
+        scene.send(&file);
+        assert!(settled.join().unwrap().unwrap());
+    });
+    let recovery = &scene.keeping.recovery;
+    assert!(scene.keeping.write_back.has_bytes_elsewhere() && recovery.is_async());
+    // It restarts while that is found out.
+    let known = recovery.note_synchronous();
+    recovery.told_verifier([2; 8], 0);
+    assert!(!recovery.has_lost());
+    recovery.note_asynchronous(known);
+    assert!(recovery.has_lost());
 }
 
 const OLD: Duration = Duration::from_secs(50);

@@ -24,6 +24,8 @@ pub(crate) const COMMIT: u32 = 21;
 /// Of the recovery program, beyond those of NFS.
 pub(crate) const SYNC: u32 = 102;
 const STATUS: u32 = 101;
+/// So much of a file it keeps.
+const STORED_BYTES: usize = 64 << 10;
 
 pub(crate) struct Fake {
     pub(crate) server: Arc<Server>,
@@ -38,6 +40,10 @@ struct State {
     commit_takes: Duration,
     /// It has the recovery program, and serves an `async` share.
     is_async: bool,
+    /// The first bytes of files, up to [`STORED_BYTES`].
+    files: HashMap<FileHandle, Vec<u8>>,
+    /// It has the program still; but the share is not `async` any more.
+    is_synchronous: bool,
     sync_takes: Duration,
     /// Procedures and objects, in order.
     calls: Vec<(u32, FileHandle)>,
@@ -87,10 +93,26 @@ impl Fake {
         self.state.lock().calls.iter().filter(|(called, _)| *called == procedure).count()
     }
 
+    /// What it has of a file since it was started.
+    pub(crate) fn content(&self, file: &FileHandle) -> Vec<u8> {
+        self.state.lock().files.get(file).cloned().unwrap_or_default()
+    }
+
+    /// From now on it tells this verifier, without a new connection.
+    pub(crate) fn tells(&self, verifier: Verifier) {
+        self.state.lock().verifier = verifier;
+    }
+
+    /// Its share is not `async` any more.
+    pub(crate) fn turns_synchronous(&self) {
+        self.state.lock().is_synchronous = true;
+    }
+
     /// It comes again with this verifier.
     pub(crate) fn restart(&self, verifier: Verifier) {
         let mut state = self.state.lock();
         state.verifier = verifier;
+        state.files.clear();
         for stream in std::mem::take(&mut state.streams) {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -151,6 +173,16 @@ fn reply(mut stream: &TcpStream, call: &[u8], state: &Mutex<State>) -> io::Resul
     stream.write_all(&[&mark[..], &reply].concat())
 }
 
+fn store(state: &Mutex<State>, file: FileHandle, offset: usize, data: &[u8]) {
+    let end = offset + data.len();
+    if end <= STORED_BYTES {
+        let mut state = state.lock();
+        let file = state.files.entry(file).or_default();
+        file.resize(file.len().max(end), 0);
+        file[offset..end].copy_from_slice(data);
+    }
+}
+
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -169,10 +201,12 @@ fn answer(call: &[u8], state: &Mutex<State>) -> Vec<u8> {
     let arguments = verifier + 8 + word(verifier + 4) as usize;
     let object = &call[arguments + 4..][..word(arguments) as usize];
     let object = FileHandle(object.to_vec());
-    let mut state = state.lock();
+    let shared = state;
+    let mut state = shared.lock();
     let status = state.statuses.get(&object).copied().unwrap_or(NfsStat3::Ok);
     let (told, takes, sync_takes) = (state.verifier, state.commit_takes, state.sync_takes);
-    state.calls.push((procedure, object));
+    let flags = u32::from(!state.is_synchronous);
+    state.calls.push((procedure, object.clone()));
     drop(state);
     let is_ok = status == NfsStat3::Ok;
     let status = words(&[0, status as u32]);
@@ -189,13 +223,17 @@ fn answer(call: &[u8], state: &Mutex<State>) -> Vec<u8> {
             [status, words(&[0, 0]), end.to_vec()].concat()
         }
         WRITE if is_ok => {
-            let count = word(arguments + 4 + word(arguments).next_multiple_of(4) as usize + 8);
+            let behind = arguments + 4 + word(arguments).next_multiple_of(4) as usize;
+            // The offset, the count, how stable it is to be, and the length of the data.
+            let (offset, count, data) = (word(behind + 4), word(behind + 8), &call[behind + 20..]);
+            store(shared, object, offset as usize, &data[..count as usize]);
             [status, words(&[0, 0, count, 0]), told.to_vec()].concat()
         }
-        STATUS => [status, words(&[1]), told.to_vec(), words(&[0])].concat(),
+        STATUS => [status, words(&[flags]), told.to_vec(), words(&[0])].concat(),
         SYNC => {
             thread::sleep(sync_takes);
-            [status, told.to_vec()].concat()
+            let end: &[u8] = if is_ok { &told } else { &[] };
+            [status, end.to_vec()].concat()
         }
         // It does not have the procedure.
         _ => words(&[3]),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use steadfast_journal::Sequence;
 
-use super::WriteBack;
+use super::{DataState, WriteBack};
 use crate::errors::Errno;
 use crate::node::Node;
 use crate::transport::Patience;
@@ -60,10 +60,17 @@ impl WriteBack {
         }
     }
 
-    fn forget_elsewhere(&self) {
+    /// Forgets what the journal alone had. What the replay has not brought to the server of that is lost, unless a
+    /// later replay can do it.
+    fn forget_elsewhere(&self, not_made: &HashSet<Sequence>) {
         for node in self.all_holders() {
             let mut state = node.data.state.lock();
             let before = state.held.weight();
+            let DataState { held, records, .. } = &mut *state;
+            if records.give_up_elsewhere(held, not_made) {
+                state.errors += 1;
+                state.last_error = Some(Errno::EIO);
+            }
             state.held.forget_elsewhere();
             self.leave(&mut state);
             self.settle(&node, &mut state, before);
@@ -77,7 +84,7 @@ impl WriteBack {
     pub(crate) fn recovered(&self, not_made: &HashSet<Sequence>) {
         if self.kept_by().is_none() {
             // Then not all that is held is in the journal. It is written again, but for what only the journal had.
-            return self.forget_elsewhere();
+            return self.forget_elsewhere(not_made);
         }
         for node in self.all_holders() {
             let mut state = node.data.state.lock();

@@ -83,6 +83,16 @@ impl Records {
         is_among
     }
 
+    /// Takes out those of these that have bytes nowhere else, without settling them: a replay has not made them. Whether
+    /// there were any.
+    pub(super) fn give_up_elsewhere(&mut self, held: &Held, these: &HashSet<Sequence>) -> bool {
+        let before = self.kept.len();
+        self.kept.retain(|kept| {
+            !(these.contains(&kept.sequence) && held.has_elsewhere(kept.from, kept.to))
+        });
+        self.kept.len() < before
+    }
+
     /// Takes those of which nothing is held any more: the server has it on stable storage, or was to
     /// forget it.
     fn take_settled(&mut self, held: &Held) -> Vec<Sequence> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use steadfast_client::{ClientError, Commit, Identity, Nfs3Client, NfsStat3};
 
-use super::{KEPT_BYTES_MAX, WriteBack};
+use super::WriteBack;
 use crate::held::Verifier;
 use crate::node::{Node, ROOT};
 use crate::transport::Patience;
@@ -48,6 +48,8 @@ pub(super) struct Stability {
 struct Syncs {
     is_in_flight: bool,
     started: u64,
+    /// When the last one was sent.
+    sent: Option<Instant>,
     /// The last one that was answered, and with what.
     done: u64,
     verifier: Verifier,
@@ -145,8 +147,9 @@ impl WriteBack {
             state.is_in_flight = true;
             state.started += 1;
             let number = state.started;
-            drop(all);
             let begun = Instant::now();
+            state.sent = Some(begun);
+            drop(all);
             let outcome = self.sync_now((node, file_system), identity, patience);
             all = syncs.lock();
             let state = all.entry(file_system).or_default();
@@ -174,6 +177,7 @@ impl WriteBack {
         if let Some(journaling) = self.kept_by() {
             journaling.make_stable(journaling.last());
         }
+        let losses = self.server.link.losses();
         let sync = |nfs: &mut Nfs3Client<_>| nfs.recovery_sync(&node.handle());
         let verifier = match self.server.call_once(identity, patience, sync) {
             Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
@@ -184,7 +188,7 @@ impl WriteBack {
         };
         if let Some(recovery) = &self.recovery {
             // If it is another one, the recovery brings back what is held under the old one.
-            recovery.told_verifier(verifier);
+            recovery.told_verifier(verifier, losses);
         }
         for (node, mark) in acknowledged {
             let mut state = node.data.state.lock();
@@ -226,7 +230,14 @@ impl WriteBack {
 
     /// Whether what the server acknowledges stays in memory.
     pub(super) fn keeps_bytes(&self) -> bool {
-        !self.is_synced_together() || self.kept_bytes.load(Ordering::Relaxed) < KEPT_BYTES_MAX
+        !self.is_synced_together()
+            || self.kept_bytes.load(Ordering::Relaxed) < self.kept_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// What the server acknowledges stays in memory up to so many bytes.
+    #[cfg(test)]
+    pub(crate) fn keep_at_most(&self, bytes: usize) {
+        self.kept_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
     /// Has what is acknowledged made stable soon, without waiting for it.
@@ -255,16 +266,21 @@ impl WriteBack {
                 .any(|(which, (since, _))| self.is_sync_due(*which, *since))
     }
 
-    /// Sends a SYNC of each file system with data that the server has acknowledged, and that is not stable.
+    /// Sends a SYNC of each file system with data that the server has acknowledged, and that is not stable; unless one
+    /// was sent since it was looked.
     ///
     /// # Errors
     /// The first one.
-    pub(crate) fn sync_data(&self) -> Result<(), ClientError> {
+    pub(crate) fn sync_data(&self, looked: Instant) -> Result<(), ClientError> {
         if !self.is_synced_together() {
             return Ok(());
         }
         let mut outcome = Ok(());
         for (file_system, (_, file)) in self.unstable_file_systems() {
+            let sent = self.stability.syncs.lock().get(&file_system).and_then(|one| one.sent);
+            if sent >= Some(looked) {
+                continue;
+            }
             // What lasts longer than a file.
             let is_of = |root: &Arc<Node>| !root.is_dead() && root.attributes().fsid == file_system;
             let root = self.nodes.by_number(ROOT).filter(is_of);

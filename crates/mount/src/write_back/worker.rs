@@ -286,10 +286,13 @@ impl WriteBack {
             if self.journaling.as_ref().is_some_and(|journaling| journaling.is_pressed()) {
                 self.press_all();
             }
-            let holders = self.holders();
-            for node in holders {
+            // What a SYNC was to make stable, and does not any more, is committed like anything else.
+            let is_synced_together = self.is_synced_together();
+            let is_old =
+                |since: Option<Instant>| since.is_some_and(|since| since.elapsed() >= SENT_AFTER);
+            for node in self.holders() {
                 let mut state = node.data.state.lock();
-                if state.since.is_some_and(|since| since.elapsed() >= SENT_AFTER) {
+                if is_old(state.since) || !is_synced_together && is_old(state.unstable_since) {
                     state.is_pressed = true;
                     self.enqueue(&node, &mut state, 1);
                 }
