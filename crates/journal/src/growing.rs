@@ -91,7 +91,7 @@ impl Growing {
             && offset == end
             && (record.uid, record.gid, record.groups) == (self.uid, self.gid, &self.groups)
             && self.data.len() + data.len() <= GROWN_BYTES_MAX
-            && end.checked_add(data.len() as u64).is_some_and(|end| end <= i64::MAX as u64)
+            && end.checked_add(data.len() as u64).is_some_and(|end| i64::try_from(end).is_ok())
     }
 }
 

@@ -51,6 +51,9 @@ fn a_full_ring_refuses_and_drops_nothing() {
     assert!(matches!(refused, Err(AppendError::TooLarge { .. })), "{refused:?}");
 }
 
+/// What is done with a journal, and the record that may grow.
+type Act<'a> = &'a dyn Fn(&Journal, Sequence);
+
 #[test]
 fn writes_that_follow_each_other_are_one_record_until_it_is_flushed_or_anything_else_is_done() {
     let medium = medium(64);
@@ -70,7 +73,6 @@ fn writes_that_follow_each_other_are_one_record_until_it_is_flushed_or_anything_
     journal.sync(first).unwrap();
     assert!(!journal.grow(first, &write(b"f", 16, b"x")), "it was promised");
     // Each of these ends it: a later change comes after it, and nothing of it is missed.
-    type Act<'a> = &'a dyn Fn(&Journal, Sequence);
     let acts: [Act<'_>; 7] = [
         &|journal, _| assert!(journal.append(&write(b"g", 0, b"x")).is_ok()),
         &|journal, _| assert!(journal.append_growing(&write(b"g", 0, b"x")).is_ok()),
@@ -99,7 +101,7 @@ fn much_is_written_though_nobody_syncs() {
         let ahead = scope.spawn(|| journal.write_ahead(Duration::from_secs(60)));
         for number in 0..11 {
             assert!(!ahead.is_finished());
-            journal.append(&write(b"f", number * 100_000, &[1; 100_000])).unwrap();
+            journal.append(&write(b"f", number * 100_000, &vec![1; 100_000])).unwrap();
         }
         ahead.join().unwrap().unwrap();
     });

@@ -150,14 +150,14 @@ impl Keeping {
                 let settled = keeping.settle(is_pressed, (Patience::default(), looked));
                 // The SYNC for names was for this as well.
                 let synced = if is_pressed { keeping.write_back.sync_data(looked) } else { Ok(()) };
-                match settled.and_then(|_| synced) {
+                match settled.and(synced) {
                     Err(ClientError::Closed) => return,
                     Err(error) => {
                         if !std::mem::replace(&mut has_told, true) {
                             tracing::warn!(%error, "it is not known what is stable on the server");
                         }
                     }
-                    Ok(_) => has_told = false,
+                    Ok(()) => has_told = false,
                 }
             }
         };
