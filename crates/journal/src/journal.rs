@@ -6,6 +6,8 @@
 
 mod opening;
 mod reading;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,11 +23,13 @@ use crate::format::{
 use crate::index::Entry;
 use crate::manifest;
 use crate::notes::{self, KIND_BYPASS, KIND_OUTCOME, Outcome};
-use crate::record::{self, Record, Unfit};
+use crate::record::{Record, Unfit};
 use crate::state::{Settled, State, TailAt, UNWRITTEN_BYTES_MAX};
 use crate::status::{Load, Recovered, Status};
 use crate::superblock::{self, Copies, Superblock, SuperblockFault, TEXT_BYTES_MAX};
 
+/// So much is written without anybody who waits for it: several times less than an append writes by itself.
+const AHEAD_BYTES: usize = 1 << 20;
 /// Room that markers of changes around the journal leave: for frames that say what has left.
 const RESERVE_BYTES: u64 = BLOCK_BYTES as u64;
 /// Room that records leave: for those frames, and for markers.
@@ -71,6 +75,8 @@ pub struct Journal {
     state: Mutex<State>,
     /// The writer has finished, or something has left.
     changed: Condvar,
+    /// So much was appended that it is written without anybody who waits for it.
+    has_much: Condvar,
     ring_bytes: u64,
     compress: bool,
     place: Option<Place>,
@@ -183,6 +189,7 @@ impl Journal {
             ring_bytes: state.ring_bytes,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            has_much: Condvar::new(),
             compress: options.compress,
             place: None,
         };
@@ -215,25 +222,60 @@ impl Journal {
     /// same object is undone by a replay. [`AppendError::Failed`]: from now on everything has to be
     /// sent synchronously, after what is pending.
     pub fn append(&self, record: &Record<'_>) -> Result<Sequence, AppendError> {
-        let kind = record.kind();
         let (frame, flags, _) = record.encode(HEADER_BYTES, self.compress)?;
-        let decoded = record::decode(kind, flags, frame.get(HEADER_BYTES..).unwrap_or_default());
-        let Some(decoded) = decoded else { unreachable!("what was encoded can be decoded") };
-        let mut entry = Entry::new(kind, &decoded);
-        let data_bytes = decoded.data_bytes;
-        let mut state = self.state.lock();
-        if let Err(error) = self.make_room(&mut state, frame.len(), RECORD_RESERVE_BYTES) {
-            state.statistics.full_waits += u64::from(matches!(error, AppendError::Full { .. }));
-            return Err(error);
-        }
-        let header = state.place(frame, kind as u8, flags);
-        let sequence = header.sequence;
-        entry.stands_at(&header);
-        state.index.insert(sequence, entry);
-        state.statistics.records += 1;
-        state.statistics.data_bytes += u64::from(data_bytes);
-        state.version += 1;
+        let mut state = self.lock();
+        self.make_room_for_record(&mut state, frame.len())?;
+        state.issued = state.issued.next();
+        let sequence = state.issued;
+        state.add_record(sequence, record.kind(), frame, flags)?;
+        self.note_appended(&state);
         Ok(sequence)
+    }
+
+    /// As [`Journal::append`]. A write that is not long may grow by [`Journal::grow`] until anything else is done with
+    /// the journal.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub fn append_growing(&self, record: &Record<'_>) -> Result<Sequence, AppendError> {
+        let (frame, flags, _) = record.encode(HEADER_BYTES, self.compress)?;
+        let mut state = self.lock();
+        self.make_room_for_record(&mut state, frame.len())?;
+        let sequence = state.add_growing(record, (frame, flags), self.compress)?;
+        self.note_appended(&state);
+        Ok(sequence)
+    }
+
+    fn note_appended(&self, state: &State) {
+        if state.queue_bytes >= AHEAD_BYTES {
+            self.has_much.notify_one();
+        }
+    }
+
+    /// Adds what was written behind a record of [`Journal::append_growing`], by the same user, to that record. It does no
+    /// I/O. False: it was not added, and needs a record of its own. Do not call it for a record that was settled, nor
+    /// settle one meanwhile: what was added would leave with it.
+    pub fn grow(&self, sequence: Sequence, more: &Record<'_>) -> bool {
+        self.state.lock().grow(sequence, more, RECORD_RESERVE_BYTES)
+    }
+
+    /// The state, without a record that grows.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.close_growing();
+        state
+    }
+
+    fn make_room_for_record(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        frame_bytes: usize,
+    ) -> Result<(), AppendError> {
+        let room = self.make_room(state, frame_bytes, RECORD_RESERVE_BYTES);
+        if matches!(room, Err(AppendError::Full { .. })) {
+            state.statistics.full_waits += 1;
+        }
+        room
     }
 
     /// Notes what the server has answered to a change: the handle of what was made, its order, the
@@ -245,7 +287,7 @@ impl Journal {
     /// As [`Journal::append`]. It is known until this host crashes then; a replay after that finds out by the
     /// verifier or the name.
     pub fn note_outcome(&self, of: Sequence, outcome: Outcome) -> Result<(), AppendError> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let object = state.index.get(of).and_then(Entry::stamped).cloned();
         let Some(object) = object else { return Ok(()) };
         let frame = notes::encode_outcome(HEADER_BYTES, of, &object, &outcome)?;
@@ -285,7 +327,7 @@ impl Journal {
     /// When it could be noted nowhere: then a replay may undo the change.
     pub fn bypass(&self, object: &[u8]) -> Result<(), Failed> {
         let frame = notes::encode_bypass(HEADER_BYTES, object);
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if !state.must_note_bypass(object) {
             return Ok(());
         }
@@ -344,7 +386,7 @@ impl Journal {
     /// # Errors
     /// When the medium has failed.
     pub fn sync(&self, up_to: Sequence) -> Result<(), Failed> {
-        self.sync_locked(&mut self.state.lock(), up_to)
+        self.sync_locked(&mut self.lock(), up_to)
     }
 
     fn sync_locked(
@@ -352,6 +394,11 @@ impl Journal {
         state: &mut MutexGuard<'_, State>,
         up_to: Sequence,
     ) -> Result<(), Failed> {
+        state.close_growing();
+        if up_to > state.last_frame {
+            // One that has no frame, and never gets it.
+            state.check()?;
+        }
         let up_to = up_to.min(state.last_frame);
         while state.stable < up_to {
             state.check()?;
@@ -380,7 +427,7 @@ impl Journal {
 
     /// As [`Journal::stable`], also for changes that the server has refused.
     pub fn settled(&self, sequences: impl IntoIterator<Item = Sequence>, how: Settled) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         for sequence in sequences {
             state.settle(sequence, how);
         }
@@ -392,7 +439,7 @@ impl Journal {
     /// the time is over. Says whether it would. `false` at once if the medium has failed.
     pub fn wait_for_room(&self, data_bytes: usize, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         loop {
             if state.failed.is_some() {
                 return false;
@@ -414,7 +461,7 @@ impl Journal {
     /// When the medium has failed. A manifest that cannot be written is not an error: it is in
     /// [`Status::manifest_error`].
     pub fn maintain(&self) -> Result<(), Failed> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.check()?;
         self.become_writer(&mut state)?;
         self.write_batch(&mut state, true);
@@ -436,6 +483,25 @@ impl Journal {
         self.changed.notify_all();
     }
 
+    /// Waits until much was appended that nobody has written yet, and writes it, so that who syncs later has less to
+    /// wait for. For a thread that does nothing else; it returns when that is done or this time is over.
+    ///
+    /// # Errors
+    /// When the medium has failed.
+    pub fn write_ahead(&self, at_most: Duration) -> Result<(), Failed> {
+        let until = Instant::now() + at_most;
+        let mut state = self.state.lock();
+        while state.queue_bytes < AHEAD_BYTES {
+            state.check()?;
+            if self.has_much.wait_until(&mut state, until).timed_out() {
+                return Ok(());
+            }
+        }
+        self.become_writer(&mut state)?;
+        self.resign_after_write(&mut state);
+        state.check()
+    }
+
     /// Syncs, and marks the journal as closed. Pending records stay in it.
     ///
     /// # Errors
@@ -446,7 +512,7 @@ impl Journal {
     }
 
     fn finish(&self) -> Result<(), Failed> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.superblock.is_clean || state.is_read_only {
             return Ok(());
         }
@@ -479,7 +545,7 @@ impl Journal {
     pub fn status(&self) -> Status {
         // Whoever writes the manifest holds it when it asks for the state.
         let manifest_error = self.place.as_ref().and_then(Place::manifest_error);
-        let state = self.state.lock();
+        let state = self.lock();
         let mut statistics = state.statistics;
         statistics.superseded_bytes = state.index.superseded_bytes;
         Status {
@@ -499,7 +565,7 @@ impl Journal {
     /// disk hangs.
     #[must_use]
     pub fn load(&self) -> Load {
-        let state = self.state.lock();
+        let state = self.lock();
         let mut statistics = state.statistics;
         statistics.superseded_bytes = state.index.superseded_bytes;
         Load {
@@ -537,6 +603,8 @@ impl Journal {
         let padded = bytes.next_multiple_of(8);
         loop {
             state.check()?;
+            // While this waited somebody may have begun one.
+            state.close_growing();
             let wanted = padded as u64 + reserve;
             let end = block_after(state.head + padded as u64) + reserve;
             if end - state.freed <= state.ring_bytes {
@@ -589,6 +657,10 @@ impl Journal {
     /// Takes the role, which is free, and writes what there is.
     fn write(&self, state: &mut MutexGuard<'_, State>) {
         state.has_writer = true;
+        self.resign_after_write(state);
+    }
+
+    fn resign_after_write(&self, state: &mut MutexGuard<'_, State>) {
         self.write_batch(state, false);
         if state.failed.is_none() && state.is_superblock_due() {
             self.write_superblocks(state, false);

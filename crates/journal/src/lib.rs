@@ -33,6 +33,7 @@ pub mod care;
 mod errors;
 mod file;
 mod format;
+mod growing;
 mod index;
 mod journal;
 pub mod manifest;

@@ -7,6 +7,7 @@ use steadfast_intent_log::{BLOCK_BYTES, Medium};
 
 use crate::errors::Failed;
 use crate::format::{HEADER_BYTES, Header, Sequence, block_after, block_before, frame_bytes};
+use crate::growing::Growing;
 use crate::index::{Entry, Index};
 use crate::notes::{self, KIND_LEFT, KIND_REFUSED, KIND_SETTLED, KIND_STAMP, RANGES_MAX};
 use crate::record::Kind;
@@ -60,6 +61,8 @@ pub(crate) struct State {
     pub(crate) last_frame: Sequence,
     /// Up to this one all frames are on the medium.
     pub(crate) stable: Sequence,
+    /// The newest record, while it may grow.
+    pub(crate) growing: Option<Growing>,
     /// Frames that no batch has taken.
     pub(crate) queue: Frames,
     pub(crate) queue_bytes: usize,
@@ -126,6 +129,7 @@ impl State {
             issued,
             last_frame: scanned.last,
             stable: scanned.last,
+            growing: None,
             queue: Vec::new(),
             queue_bytes: 0,
             unwritten: BTreeMap::new(),
@@ -163,11 +167,23 @@ impl State {
     }
 
     /// Appends a frame, for which there is room.
-    pub(crate) fn place(&mut self, mut frame: Vec<u8>, kind: u8, flags: u8) -> Header {
+    pub(crate) fn place(&mut self, frame: Vec<u8>, kind: u8, flags: u8) -> Header {
+        debug_assert!(self.growing.is_none(), "what grows comes before it");
         self.issued = self.issued.next();
+        self.place_as(self.issued, frame, kind, flags)
+    }
+
+    /// As [`State::place`], with the newest sequence.
+    pub(crate) fn place_as(
+        &mut self,
+        sequence: Sequence,
+        mut frame: Vec<u8>,
+        kind: u8,
+        flags: u8,
+    ) -> Header {
         let header = Header {
             payload_bytes: (frame.len() - HEADER_BYTES) as u32,
-            sequence: self.issued,
+            sequence,
             previous: self.last_frame,
             position: self.head,
             epoch: self.superblock.epoch,
@@ -183,17 +199,18 @@ impl State {
         frame.resize(header.frame_bytes() as usize, 0);
         self.head += header.frame_bytes();
         self.queue_bytes += frame.len();
-        self.last_frame = self.issued;
+        self.last_frame = sequence;
         let frame = Arc::new(frame);
         if Kind::of_code(kind).is_some() {
-            self.unwritten.insert(self.issued, Arc::clone(&frame));
+            self.unwritten.insert(sequence, Arc::clone(&frame));
         }
-        self.queue.push((self.issued, frame));
+        self.queue.push((sequence, frame));
         header
     }
 
     /// Frames that say what was settled, as far as there is room.
     pub(crate) fn say_what_left(&mut self) {
+        self.close_growing();
         self.forget_said();
         let mut unsaid = std::mem::take(&mut self.unsaid);
         for (kind, sequences) in &mut unsaid {
@@ -246,6 +263,7 @@ impl State {
 
     /// All that was appended and is in no batch; the next frame begins at a block boundary.
     pub(crate) fn take_batch(&mut self) -> Option<(u64, Frames)> {
+        self.close_growing();
         if self.queue.is_empty() {
             return None;
         }
@@ -261,6 +279,7 @@ impl State {
     }
 
     pub(crate) fn settle(&mut self, sequence: Sequence, how: Settled) {
+        self.close_growing();
         let was_superseded = self.index.get(sequence).is_none_or(Entry::is_superseded);
         let [(_, in_part), (_, refused), (_, left)] = &mut self.unsaid;
         let left_records = match how {
@@ -308,6 +327,7 @@ impl State {
     /// Stamps of which all frames are before a position are placed again, as far as records leave room.
     /// The others are forgotten with their frames. Says whether any was placed.
     pub(crate) fn carry_stamps(&mut self, before: u64) -> bool {
+        self.close_growing();
         let mut is_any = false;
         for (object, stamp) in self.index.stamps_before(before) {
             let Ok(frame) = notes::encode_stamp(HEADER_BYTES, &object, &stamp) else { continue };

@@ -10,8 +10,8 @@ use common::{medium, open, open_image, options, pending, truncate, write};
 use steadfast_intent_log::testing::{Fault, MemoryMedium};
 use steadfast_intent_log::{Block, Medium, MediumError};
 use steadfast_journal::{
-    AppendError, Change, Content, Journal, OpenError, Options, Outcome, RING_OFFSET, Sequence,
-    Stamp, care,
+    AppendError, Change, Content, Journal, OpenError, Options, Outcome, RING_OFFSET, Record,
+    Sequence, Settled, Stamp, care,
 };
 
 #[test]
@@ -49,6 +49,88 @@ fn a_full_ring_refuses_and_drops_nothing() {
     let large = vec![0; 1 << 20];
     let refused = journal.append(&write(b"g", 0, &large));
     assert!(matches!(refused, Err(AppendError::TooLarge { .. })), "{refused:?}");
+}
+
+/// What is done with a journal, and the record that may grow.
+type Act<'a> = &'a dyn Fn(&Journal, Sequence);
+
+#[test]
+fn writes_that_follow_each_other_are_one_record_until_it_is_flushed_or_anything_else_is_done() {
+    let medium = medium(64);
+    let (journal, _) = open(&medium);
+    let first = journal.append_growing(&write(b"f", 10, b"ab")).unwrap();
+    assert!(journal.grow(first, &write(b"f", 12, b"cd")));
+    for (other, why) in [
+        (write(b"f", 13, b"x"), "not where it ends"),
+        (write(b"g", 14, b"x"), "another file"),
+        (Record { uid: 7, ..write(b"f", 14, b"x") }, "another user"),
+        (Record { groups: &[1], ..write(b"f", 14, b"x") }, "other groups"),
+    ] {
+        assert!(!journal.grow(first, &other), "{why}");
+    }
+    assert!(!journal.grow(Sequence(first.0 - 1), &write(b"f", 14, b"x")), "another record");
+    assert!(journal.grow(first, &write(b"f", 14, b"ef")));
+    journal.sync(first).unwrap();
+    assert!(!journal.grow(first, &write(b"f", 16, b"x")), "it was promised");
+    // Each of these ends it: a later change comes after it, and nothing of it is missed.
+    let acts: [Act<'_>; 7] = [
+        &|journal, _| assert!(journal.append(&write(b"g", 0, b"x")).is_ok()),
+        &|journal, _| assert!(journal.append_growing(&write(b"g", 0, b"x")).is_ok()),
+        &|journal, _| assert!(journal.append(&truncate(b"f", 3)).is_ok()),
+        &|journal, of| journal.note_outcome(of, Outcome::default()).unwrap(),
+        &|journal, _| journal.maintain().unwrap(),
+        &|journal, of| journal.settled([of], Settled::Refused),
+        &|journal, of| assert!(pending(journal).contains(&of)),
+    ];
+    for (number, act) in acts.iter().enumerate() {
+        let growing = journal.append_growing(&write(b"f", 100, b"ab")).unwrap();
+        act(&journal, growing);
+        assert!(!journal.grow(growing, &write(b"f", 102, b"x")), "{number}");
+    }
+    drop(journal);
+    let (journal, _) = open(&medium);
+    let stored = journal.read(first).unwrap().unwrap();
+    assert_eq!(stored.record().change, write(b"f", 10, b"abcdef").change);
+}
+
+#[test]
+fn much_is_written_though_nobody_syncs() {
+    let medium = medium(2048);
+    let (journal, _) = open(&medium);
+    std::thread::scope(|scope| {
+        let ahead = scope.spawn(|| journal.write_ahead(Duration::from_secs(60)));
+        for number in 0..11 {
+            assert!(!ahead.is_finished());
+            journal.append(&write(b"f", number * 100_000, &vec![1; 100_000])).unwrap();
+        }
+        ahead.join().unwrap().unwrap();
+    });
+    assert_eq!(journal.status().statistics.flushes, 1);
+    journal.append(&write(b"f", 0, b"little")).unwrap();
+    journal.write_ahead(Duration::from_millis(1)).unwrap();
+    assert_eq!(journal.status().statistics.flushes, 1);
+}
+
+#[test]
+fn a_record_does_not_grow_beyond_a_bound_nor_beyond_the_room() {
+    for (blocks, most) in [(1024, 256 << 10), (16, 14 * 4096)] {
+        let medium = medium(blocks);
+        let (journal, _) = open(&medium);
+        let data = [7; 1000];
+        let mut end = 1000;
+        let record = journal.append_growing(&write(b"f", 0, &data)).unwrap();
+        while journal.grow(record, &write(b"f", end, &data)) {
+            end += 1000;
+        }
+        assert!(end <= most && end + 2 * 4096 > most, "{end} of {most}");
+        journal.sync(record).unwrap();
+        drop(journal);
+        let (journal, _) = open(&medium);
+        let overlays = journal.read_pending(b"f", 0..u64::MAX).unwrap();
+        assert!(
+            matches!(&overlays[..], [one] if one.content == Content::Data(vec![7; end as usize]))
+        );
+    }
 }
 
 #[test]

@@ -202,6 +202,9 @@ pub struct JournalStatus {
     pub last_sequence: u64,
     /// Up to this sequence everything is on the ring's disk.
     pub stable_sequence: u64,
+    /// How often something was written to the ring's disk, and flushed, since the share was mounted.
+    #[serde(default)]
+    pub flushes: u64,
     /// `always`, `fsync`, or seconds.
     pub sync: String,
     /// Why the ring is not used any more, if that is so.

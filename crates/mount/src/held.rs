@@ -4,6 +4,8 @@
 //! A byte is *dirty* (not sent), *sent* (a WRITE is in flight) or *unstable* (acknowledged, not
 //! committed). A newer write replaces an older byte in any of these states. Dirty bytes are not sent
 //! while a WRITE that overlaps them is in flight: the server could execute the two in either order.
+//!
+//! Of what is unstable the bytes need not be in memory, if a journal has them ([`Held::acknowledge_keeping`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,6 +38,22 @@ impl Extent {
     fn part(&self, from: usize, to: usize) -> Self {
         Self { start: self.start + from, length: to - from, ..self.clone() }
     }
+
+    /// Its bytes are not in memory any more.
+    fn is_elsewhere(&self) -> bool {
+        self.buffer.is_empty()
+    }
+}
+
+/// How much is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// All of it, wherever its bytes are.
+    pub(crate) bytes: usize,
+    /// What the server was not sent, or has not acknowledged.
+    pub(crate) waiting: usize,
+    /// What it has acknowledged, as far as that is in memory.
+    pub(crate) acknowledged: usize,
 }
 
 /// What one WRITE carries.
@@ -62,6 +80,8 @@ pub(crate) struct Held {
     dirty: BTreeSet<u64>,
     dirty_bytes: usize,
     unstable_bytes: usize,
+    /// Those of them that are not in memory.
+    elsewhere_bytes: usize,
     bytes: usize,
     /// Ranges of the WRITEs in flight, by number.
     flights: BTreeMap<u64, (u64, u64)>,
@@ -72,9 +92,18 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// All bytes that are held.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    /// How much is held.
+    pub(crate) fn weight(&self) -> Weight {
+        Weight {
+            bytes: self.bytes,
+            waiting: self.bytes - self.unstable_bytes,
+            acknowledged: self.unstable_bytes - self.elsewhere_bytes,
+        }
+    }
+
+    /// Whether everything was sent, and acknowledged.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.dirty_bytes == 0 && self.flights.is_empty()
     }
 
     /// Bytes that were not sent.
@@ -108,6 +137,12 @@ impl Held {
         last.is_some_and(|(start, extent)| start + extent.length as u64 > from)
     }
 
+    /// Whether a byte of a range is in a journal alone.
+    pub(crate) fn has_elsewhere(&self, from: u64, to: u64) -> bool {
+        let is_elsewhere = |start: &u64| self.extents.get(start).is_some_and(Extent::is_elsewhere);
+        self.starts(from, to).iter().any(is_elsewhere)
+    }
+
     /// Whether a byte of a range was not sent.
     pub(crate) fn has_dirty(&self, from: u64, to: u64) -> bool {
         let is_dirty = |start: &u64| {
@@ -137,6 +172,9 @@ impl Held {
             return;
         }
         self.bytes += extent.length;
+        if extent.is_elsewhere() {
+            self.elsewhere_bytes += extent.length;
+        }
         match extent.stage {
             Stage::Dirty => {
                 self.dirty.insert(offset);
@@ -151,6 +189,9 @@ impl Held {
     fn take(&mut self, offset: u64) -> Option<Extent> {
         let extent = self.extents.remove(&offset)?;
         self.bytes -= extent.length;
+        if extent.is_elsewhere() {
+            self.elsewhere_bytes -= extent.length;
+        }
         match extent.stage {
             Stage::Dirty => {
                 self.dirty.remove(&offset);
@@ -285,6 +326,18 @@ impl Held {
     /// The server has the first `count` bytes of a WRITE: stable, or under this verifier. The rest is
     /// dirty again.
     pub(crate) fn acknowledge(&mut self, run: &Run, count: u64, unstable: Option<Verifier>) {
+        self.acknowledge_keeping(run, count, unstable, true);
+    }
+
+    /// As [`Held::acknowledge`]. Unless `keeps_bytes`, what is unstable has its bytes in a journal alone: a server that
+    /// loses it gets it from there.
+    pub(crate) fn acknowledge_keeping(
+        &mut self,
+        run: &Run,
+        count: u64,
+        unstable: Option<Verifier>,
+        keeps_bytes: bool,
+    ) {
         self.acknowledgements += 1;
         let acknowledged = self.acknowledgements;
         let reached = run.offset.saturating_add(count);
@@ -298,6 +351,9 @@ impl Held {
             }
             if let Some(verifier) = unstable {
                 extent.stage = Stage::Unstable { verifier, acknowledged };
+                if !keeps_bytes {
+                    (extent.buffer, extent.start) = (Arc::default(), 0);
+                }
                 held.put(start, extent);
             }
         });
@@ -314,18 +370,34 @@ impl Held {
     }
 
     /// A COMMIT that was sent at `mark` was answered with this verifier. What was acknowledged before
-    /// under the same one is stable; what was under another one is dirty again. Returns whether there
-    /// was any of the latter.
+    /// under the same one is stable; what was under another one is dirty again, or stays as it is if its
+    /// bytes are in a journal alone. Returns whether there was any of the latter.
     pub(crate) fn committed(&mut self, mark: u64, verifier: Verifier) -> bool {
-        let mut has_lost = false;
-        for (start, mut extent) in self.take_unstable(mark) {
-            if !matches!(extent.stage, Stage::Unstable { verifier: own, .. } if own == verifier) {
-                has_lost = true;
-                extent.stage = Stage::Dirty;
-                self.put(start, extent);
+        self.made_stable(mark, verifier);
+        let has_lost = !self.unstable_starts(mark).is_empty();
+        self.resend_unstable(mark);
+        has_lost
+    }
+
+    /// As [`Held::committed`]; but what was acknowledged under another verifier stays as it is.
+    pub(crate) fn made_stable(&mut self, mark: u64, verifier: Verifier) {
+        for start in self.unstable_starts(mark) {
+            let is_under = self.extents.get(&start).is_some_and(
+                |one| matches!(one.stage, Stage::Unstable { verifier: own, .. } if own == verifier),
+            );
+            if is_under {
+                self.take(start);
             }
         }
-        has_lost
+    }
+
+    /// Forgets what has its bytes in a journal alone: the server has got it from there.
+    pub(crate) fn forget_elsewhere(&mut self) {
+        let is_elsewhere = |(start, one): (&u64, &Extent)| one.is_elsewhere().then_some(*start);
+        let starts: Vec<u64> = self.extents.iter().filter_map(is_elsewhere).collect();
+        for start in starts {
+            self.take(start);
+        }
     }
 
     /// Whether all that a COMMIT sent at `mark` was for was acknowledged under this verifier.
@@ -340,29 +412,32 @@ impl Held {
 
     /// A COMMIT that was sent at `mark` has failed: what it was for is given up.
     pub(crate) fn give_up_unstable(&mut self, mark: u64) {
-        self.take_unstable(mark);
-    }
-
-    /// A COMMIT that was sent at `mark` has failed: what it was for is dirty again.
-    pub(crate) fn resend_unstable(&mut self, mark: u64) {
-        for (start, mut extent) in self.take_unstable(mark) {
-            extent.stage = Stage::Dirty;
-            self.put(start, extent);
+        for start in self.unstable_starts(mark) {
+            self.take(start);
         }
     }
 
-    fn take_unstable(&mut self, mark: u64) -> Vec<(u64, Extent)> {
+    /// A COMMIT that was sent at `mark` has failed: what it was for is dirty again, but for what has its bytes in a
+    /// journal alone.
+    pub(crate) fn resend_unstable(&mut self, mark: u64) {
+        for start in self.unstable_starts(mark) {
+            if let Some(mut extent) = self.take(start) {
+                if !extent.is_elsewhere() {
+                    extent.stage = Stage::Dirty;
+                }
+                self.put(start, extent);
+            }
+        }
+    }
+
+    /// Where that begins which was acknowledged until `mark`.
+    fn unstable_starts(&self, mark: u64) -> Vec<u64> {
         let of_before = |extent: &Extent| match extent.stage {
             Stage::Unstable { acknowledged, .. } => acknowledged <= mark,
             _ => false,
         };
-        let starts: Vec<u64> = self
-            .extents
-            .iter()
-            .filter(|(_, one)| of_before(one))
-            .map(|(start, _)| *start)
-            .collect();
-        starts.into_iter().filter_map(|start| Some((start, self.take(start)?))).collect()
+        let extents = self.extents.iter();
+        extents.filter(|(_, one)| of_before(one)).map(|(start, _)| *start).collect()
     }
 
     /// Forgets what is beyond a size.
@@ -375,7 +450,8 @@ impl Held {
         let starts = self.starts(from, to);
         let pieces = starts.into_iter().filter_map(|start| {
             let extent = self.extents.get(&start)?;
-            if self.is_acknowledged_trusted && matches!(extent.stage, Stage::Unstable { .. }) {
+            let is_acknowledged = matches!(extent.stage, Stage::Unstable { .. });
+            if is_acknowledged && (self.is_acknowledged_trusted || extent.is_elsewhere()) {
                 return None;
             }
             let skipped = from.saturating_sub(start) as usize;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
@@ -25,6 +26,8 @@ use crate::transport::Patience;
 
 /// How often the journal gives room back, and is made stable if its owner wants that by time.
 const TICK: Duration = Duration::from_millis(500);
+/// How often the thread that writes ahead looks whether the mount has ended.
+const AHEAD_TICK: Duration = Duration::from_millis(100);
 /// How full the ring is when everything is sent and committed, in percent.
 const PRESSED_FROM: u64 = 50;
 /// How often it is told how far a replay is.
@@ -58,6 +61,10 @@ pub(crate) struct Journaling {
     /// Held by a replay: a record that leaves while the pending ones are read takes a later change out of the
     /// plan, and leaves an earlier one of the same object in it.
     is_replaying: Mutex<()>,
+    /// Writes what was appended before anybody waits for it, until the mount ends.
+    writer: Mutex<Option<JoinHandle<()>>>,
+    has_ended: AtomicBool,
+    last_name: AtomicU64,
     /// When it was reported last that writers wait, in ms since the beginning, and 1.
     reported_ms: AtomicU64,
 }
@@ -102,6 +109,9 @@ impl Journaling {
             began: Instant::now(),
             leaving: Mutex::default(),
             is_replaying: Mutex::default(),
+            writer: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+            last_name: AtomicU64::new(0),
             reported_ms: AtomicU64::new(0),
         };
         Ok(Some((journaling, recovered)))
@@ -224,6 +234,7 @@ impl Journaling {
             oldest_sequence: load.oldest.map(|(sequence, _)| sequence.0),
             last_sequence: load.last.0,
             stable_sequence: load.stable.0,
+            flushes: load.statistics.flushes,
             sync: match self.sync {
                 JournalSync::Always => "always".to_owned(),
                 JournalSync::Fsync => "fsync".to_owned(),
@@ -239,6 +250,11 @@ impl Journaling {
     /// The last record.
     pub(crate) fn last(&self) -> Sequence {
         self.journal.status().last
+    }
+
+    /// The last record of a change of names or attributes, of whatever object, since the journal was opened.
+    pub(crate) fn last_name(&self) -> Sequence {
+        Sequence(self.last_name.load(Ordering::Acquire))
     }
 
     /// Somebody waits for room.
@@ -268,7 +284,7 @@ impl Journaling {
         let mut at = offset;
         for data in data.chunks(DATA_BYTES_MAX) {
             let change = Change::Write { file: file.as_bytes(), offset: at, data };
-            match self.journal.append(&record(path, identity, change)) {
+            match self.journal.append_growing(&record(path, identity, change)) {
                 Ok(sequence) => sequences.push(sequence),
                 Err(error) => {
                     // What is there of it is sent with the rest.
@@ -286,6 +302,22 @@ impl Journaling {
         Ok(sequences)
     }
 
+    /// Adds what is written behind the newest record to that record, without waiting for anything. False: it needs a
+    /// record of its own. The caller sees to it that the record is not settled meanwhile.
+    pub(crate) fn grow(
+        &self,
+        newest: Sequence,
+        file: &FileHandle,
+        identity: &Identity,
+        offset: u64,
+        data: &[u8],
+    ) -> bool {
+        let change = Change::Write { file: file.as_bytes(), offset, data };
+        self.is_kept()
+            && self.sync != JournalSync::Always
+            && self.journal.grow(newest, &record(b"", identity, change))
+    }
+
     /// Appends a change of names or attributes. As [`Journaling::append_write`].
     pub(crate) fn append_change(
         &self,
@@ -298,6 +330,7 @@ impl Journaling {
         }
         let appended = self.journal.append(&record(path, identity, change));
         let sequence = appended.map_err(|error| self.not_taken(&error))?;
+        self.last_name.fetch_max(sequence.0, Ordering::AcqRel);
         if self.sync == JournalSync::Always {
             self.make_stable(sequence);
         }
@@ -335,7 +368,8 @@ impl Journaling {
         }
     }
 
-    fn fail(&self, why: &dyn std::fmt::Display) {
+    /// The ring's disk has failed.
+    pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
         if !self.has_failed.swap(true, Ordering::AcqRel) {
             // The first reason counts.
             let _ = self.failure.set(why.to_string());
@@ -459,11 +493,31 @@ impl Journaling {
             }
         };
         thread::Builder::new().name("journal".to_owned()).spawn(care)?;
+        let weak = Arc::downgrade(self);
+        let write = move || {
+            while let Some(this) = weak.upgrade() {
+                if this.has_ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                if let Err(failed) = this.journal.write_ahead(AHEAD_TICK) {
+                    this.fail(&failed);
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("journal-write".to_owned()).spawn(write)?;
+        *self.writer.lock() = Some(thread);
         Ok(())
     }
 
     /// The mount ends, and nothing is written any more. What is left stays in the ring.
     pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        let writer = self.writer.lock().take();
+        if let Some(writer) = writer {
+            // It would keep the journal from being closed.
+            let _ = writer.join();
+        }
         self.settle_now();
         let status = self.journal.status();
         if status.pending_records > 0 {

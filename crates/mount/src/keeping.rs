@@ -28,8 +28,6 @@ use crate::write_back::WriteBack;
 const TICK: Duration = Duration::from_secs(1);
 /// How often it is looked whether somebody waits for that.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long changes of an `async` share wait for a SYNC.
-const SYNC_AFTER: Duration = Duration::from_secs(5);
 /// When so many objects in a row are gone, their file system is taken to be away.
 const REPLACED_MAX: u32 = 2;
 /// A record with names finds room in so much.
@@ -138,22 +136,28 @@ impl Keeping {
             loop {
                 thread::sleep(LOOK);
                 let Some(keeping) = weak.upgrade() else { return };
-                let is_urgent =
-                    keeping.is_urgent.swap(false, Ordering::Relaxed) || keeping.is_waited_for();
+                let is_urgent = keeping.is_urgent.swap(false, Ordering::Relaxed)
+                    | keeping.write_back.take_hurry()
+                    || keeping.is_waited_for();
                 if !is_urgent && looked.elapsed() < TICK {
                     continue;
                 }
                 looked = Instant::now();
                 // Always after the ring's failure: what it had promised is the server's alone then.
-                let is_pressed = is_urgent || keeping.journaling.is_pressed();
-                match keeping.settle(is_pressed, (Patience::default(), looked)) {
+                let is_pressed = is_urgent
+                    || keeping.journaling.is_pressed()
+                    || keeping.write_back.is_data_due();
+                let settled = keeping.settle(is_pressed, (Patience::default(), looked));
+                // The SYNC for names was for this as well.
+                let synced = if is_pressed { keeping.write_back.sync_data(looked) } else { Ok(()) };
+                match settled.and(synced) {
                     Err(ClientError::Closed) => return,
                     Err(error) => {
                         if !std::mem::replace(&mut has_told, true) {
                             tracing::warn!(%error, "it is not known what is stable on the server");
                         }
                     }
-                    Ok(_) => has_told = false,
+                    Ok(()) => has_told = false,
                 }
             }
         };
@@ -378,9 +382,7 @@ impl Keeping {
 
     /// Has all changes so far made stable soon, without waiting for it.
     pub(crate) fn hurry(&self) {
-        if !self.unstable.lock().is_empty() {
-            self.is_urgent.store(true, Ordering::Relaxed);
-        }
+        self.write_back.hurry();
     }
 
     /// SYNC, with the server's verifier. `None`: the file system cannot be flushed as a whole.
@@ -473,7 +475,7 @@ impl Keeping {
         let mut verifier = status.verifier;
         let is_async = status.is_async || self.recovery.is_async();
         if is_async {
-            if !is_urgent && since.elapsed() < SYNC_AFTER {
+            if !is_urgent && !self.write_back.is_sync_due(file_system, since) {
                 return Ok(true);
             }
             // If it cannot be flushed, there is nothing better than to let them go.
@@ -501,7 +503,11 @@ impl Keeping {
         let had_all = settled.len() == asked.len();
         self.journaling.settle_later(settled);
         if is_last && !status.is_async {
-            self.recovery.note_synchronous();
+            // First, so that whoever acknowledges from now on keeps the bytes.
+            let known = self.recovery.note_synchronous();
+            if self.write_back.has_bytes_elsewhere() {
+                self.recovery.note_asynchronous(known);
+            }
         }
         Ok(had_all)
     }

@@ -208,7 +208,10 @@ impl Recovery {
 
     /// Takes what the server says. If it has lost something, calls are held from now on.
     pub(crate) fn told(&self, status: RecoveryStatus) {
-        let mut state = self.state.lock();
+        self.take_told(self.state.lock(), status);
+    }
+
+    fn take_told(&self, mut state: MutexGuard<'_, State>, status: RecoveryStatus) {
         state.is_async |= status.is_async;
         if status.is_async && !state.is_recorded && !std::mem::replace(&mut state.has_warned, true)
         {
@@ -222,6 +225,23 @@ impl Recovery {
         if is_other && state.is_async || status.is_waited_for && !state.has_lost {
             self.hold(state);
         }
+    }
+
+    /// As [`Recovery::told`], of a server that has told its verifier alone. `losses` as of [`Recovery::saw`].
+    pub(crate) fn told_verifier(&self, verifier: Verifier, losses: u64) {
+        let state = self.state.lock();
+        // What a server has told that has lost something since would begin a second recovery.
+        if state.has_lost || self.link.upgrade().is_none_or(|link| link.losses() != losses) {
+            return;
+        }
+        let status = RecoveryStatus {
+            verifier,
+            is_async: false,
+            is_recorded: false,
+            is_waiting: false,
+            is_waited_for: false,
+        };
+        self.take_told(state, status);
     }
 
     fn hold(&self, mut state: MutexGuard<'_, State>) {
@@ -403,8 +423,20 @@ impl Recovery {
     }
 
     /// Everything that was acknowledged from memory is stable, and the share is not `async` any more.
-    pub(crate) fn note_synchronous(&self) {
-        self.state.lock().is_async = false;
+    /// Returns the verifier that is known, for [`Recovery::note_asynchronous`].
+    pub(crate) fn note_synchronous(&self) -> Option<Verifier> {
+        let mut state = self.state.lock();
+        state.is_async = false;
+        state.verifier
+    }
+
+    /// Takes [`Recovery::note_synchronous`] back. If the server has told another verifier meanwhile, it has lost something.
+    pub(crate) fn note_asynchronous(&self, known: Option<Verifier>) {
+        let mut state = self.state.lock();
+        state.is_async = true;
+        if known.is_some() && state.verifier != known && !state.has_lost {
+            self.hold(state);
+        }
     }
 
     /// Whether changes are acknowledged from memory, as far as is known.
@@ -484,6 +516,12 @@ impl Recovery {
                 return Err(error);
             }
         }
+    }
+
+    /// As [`Recovery::enter`], without waiting.
+    pub(crate) fn try_enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let guard = self.gate.try_read()?;
+        (!self.state.lock().has_lost).then_some(guard)
     }
 
     /// A record of a change that is about to be sent, so that its fate is kept.

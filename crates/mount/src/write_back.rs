@@ -4,6 +4,9 @@
 //! There is no other way for data to the server. With a journal, what [`WriteBack::write`] takes is in
 //! its ring too, in the same order, until the server has it on stable storage. So it is enough for
 //! [`WriteBack::make_safe`] that the ring is stable and the server has the data in memory.
+//!
+//! On an `async` share of our own server, data of all files becomes stable together, by a SYNC that nobody
+//! waits for who sends or writes (`stability`).
 
 mod mending;
 mod records;
@@ -21,7 +24,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use steadfast_client::Identity;
 
 use crate::errors::Errno;
-use crate::held::{Held, Piece};
+use crate::held::{Held, Piece, Weight};
 use crate::journaling::{Journaling, NotTaken};
 use crate::node::{Node, Nodes};
 use crate::options::CacheTimes;
@@ -36,8 +39,11 @@ use stability::Stability;
 const WORKERS: usize = 16;
 /// Most of them that work on one file.
 const WORKERS_PER_FILE: u32 = 8;
-/// Data that is not stable on the server, of all files together, in bytes. Writers wait beyond that.
+/// Data in memory that holds up writers, of all files together, in bytes: what is not stable on the server; or, while a
+/// journal keeps what the server has acknowledged, what it has not acknowledged.
 const HELD_BYTES_MAX: usize = 64 << 20;
+/// What the server has acknowledged is kept in memory up to so many bytes, where a journal has it, too.
+const KEPT_BYTES_MAX: usize = 64 << 20;
 /// How long data stays in memory before it is sent and committed though nobody asked.
 const SENT_AFTER: Duration = Duration::from_secs(5);
 /// A process that ends waits this long for what it leaves, if the server does not answer.
@@ -61,6 +67,8 @@ struct DataState {
     /// Whose data it is.
     identity: Option<Identity>,
     since: Option<Instant>,
+    /// When the oldest of what is unstable was written, about.
+    unstable_since: Option<Instant>,
     /// Somebody waits until everything is sent.
     flushers: u32,
     /// Somebody waits until everything is stable.
@@ -78,6 +86,13 @@ struct DataState {
     last_error: Option<Errno>,
     /// What the journal has of it.
     records: Records,
+}
+
+impl DataState {
+    /// Nothing is left to be done for what is held, but the SYNC that makes all files stable together.
+    fn is_done(&self, is_synced_together: bool) -> bool {
+        self.held.is_empty() || is_synced_together && self.held.is_sent()
+    }
 }
 
 impl Data {
@@ -102,7 +117,7 @@ impl Data {
     /// Whether there is data that the server was not sent, or has not acknowledged.
     pub(crate) fn is_unsent(&self) -> bool {
         let state = self.state.lock();
-        state.held.dirty_bytes() > 0 || state.held.flights() > 0
+        !state.held.is_sent()
     }
 
     /// How many errors there were so far: whoever opens the file is told of later ones only.
@@ -130,7 +145,12 @@ pub(crate) struct WriteBack {
     file_bytes_max: u64,
     jobs: Mutex<VecDeque<Arc<Node>>>,
     has_job: Condvar,
-    held_bytes: AtomicUsize,
+    /// What the server has not acknowledged, of all files.
+    waiting_bytes: AtomicUsize,
+    /// What it has acknowledged, and is in memory.
+    kept_bytes: AtomicUsize,
+    /// [`KEPT_BYTES_MAX`], but in tests.
+    kept_bytes_max: AtomicUsize,
     room: Mutex<()>,
     has_room: Condvar,
     /// Files with data.
@@ -159,7 +179,9 @@ impl WriteBack {
             file_bytes_max,
             jobs: Mutex::default(),
             has_job: Condvar::new(),
-            held_bytes: AtomicUsize::new(0),
+            waiting_bytes: AtomicUsize::new(0),
+            kept_bytes: AtomicUsize::new(0),
+            kept_bytes_max: AtomicUsize::new(KEPT_BYTES_MAX),
             room: Mutex::default(),
             has_room: Condvar::new(),
             holders: Mutex::default(),
@@ -183,7 +205,7 @@ impl WriteBack {
         for node in self.holders() {
             let state = node.data.state.lock();
             let (dirty, unstable) = (state.held.dirty_bytes(), state.held.unstable_bytes());
-            let in_flight = state.held.bytes().saturating_sub(dirty + unstable);
+            let in_flight = state.held.weight().waiting.saturating_sub(dirty);
             load.files += u64::from(!state.held.is_empty());
             load.dirty_bytes += dirty as u64;
             load.in_flight_bytes += in_flight as u64;
@@ -202,9 +224,13 @@ impl WriteBack {
         self.holders.lock().values().cloned().collect()
     }
 
-    /// Bytes that are not known to be stable on the server.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.held_bytes.load(Ordering::Relaxed)
+    /// Bytes that hold up writers when they are too many.
+    fn held_bytes(&self) -> usize {
+        let waiting = self.waiting_bytes.load(Ordering::Relaxed);
+        if self.is_synced_together() {
+            return waiting;
+        }
+        waiting + self.kept_bytes.load(Ordering::Relaxed)
     }
 
     /// Takes data that was written; it is sent later.
@@ -239,7 +265,9 @@ impl WriteBack {
                 return Err(error.into());
             }
         };
-        drop(self.await_turn(node, identity, patience)?);
+        if self.add_to_record(node, identity, offset, data, patience)? {
+            return Ok(());
+        }
         let (sequences, _entered) = loop {
             let path = self.nodes.path(node.number);
             let entered = match &self.recovery {
@@ -274,6 +302,35 @@ impl WriteBack {
         Ok(())
     }
 
+    /// What goes on where the file's newest record ends becomes a part of that record, if the journal lets it. To be
+    /// called with the file's `order`, when it is this user's turn.
+    fn add_to_record(
+        &self,
+        node: &Arc<Node>,
+        identity: &Identity,
+        offset: u64,
+        data: &[u8],
+        patience: Patience,
+    ) -> Result<bool, Errno> {
+        // Under this lock no record is settled: what is added to one is held before that.
+        let mut state = self.await_turn(node, identity, patience)?;
+        let (Some(journaling), Some(newest)) = (self.kept_by(), state.records.ends_at(offset))
+        else {
+            return Ok(false);
+        };
+        // A recovery waits for locks like this one, so it is not waited for.
+        let entered = self.recovery.as_ref().map(|recovery| recovery.try_enter());
+        if matches!(entered, Some(None)) {
+            return Ok(false);
+        }
+        let is_added = journaling.grow(newest, &node.handle(), identity, offset, data);
+        if is_added {
+            self.take(node, &mut state, identity, offset, data);
+            state.records.grow(data.len());
+        }
+        Ok(is_added)
+    }
+
     /// The journal, while it keeps what is written.
     fn kept_by(&self) -> Option<&Arc<Journaling>> {
         self.journaling.as_ref().filter(|journaling| journaling.is_kept())
@@ -289,7 +346,9 @@ impl WriteBack {
         let since = Instant::now();
         let mut state = node.data.state.lock();
         loop {
-            let is_others = !state.held.is_empty()
+            // A SYNC is nobody's, and what is lost comes from the journal, where each record has its user.
+            let is_synced_together = self.is_synced_together();
+            let is_others = !state.is_done(is_synced_together)
                 && state.identity.as_ref().is_some_and(|own| own != identity);
             if state.committers == 0 && state.exclusive == 0 && !is_others {
                 return Ok(state);
@@ -297,7 +356,8 @@ impl WriteBack {
             if is_others {
                 // Data of another user is sent under that user's name.
                 drop(state);
-                self.flush(node, patience, Wanted::Stable)?;
+                let wanted = if is_synced_together { Wanted::Sent } else { Wanted::Stable };
+                self.flush(node, patience, wanted)?;
                 state = node.data.state.lock();
                 continue;
             }
@@ -315,7 +375,7 @@ impl WriteBack {
     ) {
         state.identity = Some(identity.clone());
         state.since.get_or_insert_with(Instant::now);
-        let before = state.held.bytes();
+        let before = state.held.weight();
         state.held.insert(offset, data, self.write_bytes);
         self.account(node, before, state);
         if state.held.dirty_bytes() >= self.write_bytes {
@@ -344,9 +404,10 @@ impl WriteBack {
             state.flushers += 1;
             let runs = (state.held.dirty_bytes() / self.write_bytes.max(1)) as u32 + 1;
             self.enqueue(node, &mut state, runs.min(WORKERS_PER_FILE));
-            // The file's name and attributes are as good as its data where they may be lost.
-            let of_names = || self.recovery.as_ref().filter(|recovery| recovery.keeps_names());
-            of_names().map(|_| journaling.last()).or(state.records.last())
+            // The file's name and attributes are as good as its data where they may be lost. What others have written
+            // is not waited for.
+            let keeps_names = self.recovery.as_ref().is_some_and(|it| it.keeps_names());
+            keeps_names.then(|| journaling.last_name()).max(state.records.last())
         };
         let is_kept = last.is_none_or(|last| journaling.make_stable(last));
         node.data.state.lock().flushers -= 1;
@@ -390,7 +451,7 @@ impl WriteBack {
         let outcome = loop {
             let is_done = match wanted {
                 Wanted::Stable => state.held.is_empty(),
-                Wanted::Sent => state.held.dirty_bytes() == 0 && state.held.flights() == 0,
+                Wanted::Sent => state.held.is_sent(),
             };
             if is_done {
                 break Ok(());
@@ -416,13 +477,17 @@ impl WriteBack {
         outcome
     }
 
-    /// Has everything sent and committed without waiting for it.
-    pub(crate) fn press(&self, node: &Arc<Node>) {
+    /// Has everything sent and committed without waiting for it. What is made stable together is only sent:
+    /// [`WriteBack::hurry`]. Whether there was something to do.
+    pub(crate) fn press(&self, node: &Arc<Node>) -> bool {
+        let is_synced_together = self.is_synced_together();
         let mut state = node.data.state.lock();
-        if !state.held.is_empty() {
+        let is_done = state.is_done(is_synced_together);
+        if !is_done {
             state.is_pressed = true;
             self.enqueue(node, &mut state, 1);
         }
+        !is_done
     }
 
     /// Whether the server answers, as far as that is known.
@@ -454,8 +519,7 @@ impl WriteBack {
             }
             let mut state = node.data.state.lock();
             // A commit that ends now may make data dirty again.
-            let is_quiet = state.held.dirty_bytes() == 0 && state.held.flights() == 0;
-            if is_quiet && !state.is_committing && !state.is_gated {
+            if state.held.is_sent() && !state.is_committing && !state.is_gated {
                 state.is_gated = true;
                 break Ok(());
             }
@@ -468,7 +532,7 @@ impl WriteBack {
             let mut state = node.data.state.lock();
             state.is_gated = false;
             if let (Ok(_), Some(size)) = (&outcome, size) {
-                let before = state.held.bytes();
+                let before = state.held.weight();
                 state.held.truncate(size);
                 self.account(node, before, &state);
                 self.leave(&mut state);
@@ -489,16 +553,13 @@ impl WriteBack {
     pub(crate) fn finish(&self, time: Duration) -> usize {
         let since = Instant::now();
         while since.elapsed() < time {
-            let holders = self.holders();
-            if holders.is_empty() {
+            if self.holders().is_empty() {
                 return 0;
             }
-            for node in &holders {
-                self.press(node);
-            }
+            self.press_all();
             thread::sleep(Duration::from_millis(20));
         }
-        self.held_bytes()
+        self.holders().iter().map(|node| node.data.state.lock().held.weight().bytes).sum()
     }
 
     /// Has everything of all files sent and committed without waiting for it.
@@ -507,6 +568,7 @@ impl WriteBack {
         for node in &holders {
             self.press(node);
         }
+        self.hurry();
     }
 
     /// Ends the threads.
@@ -539,10 +601,8 @@ impl WriteBack {
         while self.held_bytes() + bytes > HELD_BYTES_MAX {
             self.press(node);
             // Which file has most is not worth knowing: all have to go.
-            let holders: Vec<_> = self.holders.lock().values().take(WORKERS).cloned().collect();
-            for node in &holders {
-                self.press(node);
-            }
+            let holders = self.holders();
+            holders.iter().filter(|node| self.press(node)).take(WORKERS).for_each(drop);
             let _waiting = self.server.link.counters.memory_waits.begin();
             let mut room = self.room.lock();
             let has_timed_out = self.has_room.wait_for(&mut room, patience.nap()).timed_out();
@@ -555,17 +615,16 @@ impl WriteBack {
     }
 
     /// Notes how much is held after a change.
-    fn account(&self, node: &Arc<Node>, before: usize, state: &DataState) {
-        let after = state.held.bytes();
-        if after >= before {
-            self.held_bytes.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.held_bytes.fetch_sub(before - after, Ordering::Relaxed);
+    fn account(&self, node: &Arc<Node>, before: Weight, state: &DataState) {
+        let after = state.held.weight();
+        add(&self.waiting_bytes, before.waiting, after.waiting);
+        add(&self.kept_bytes, before.acknowledged, after.acknowledged);
+        if after.waiting < before.waiting || after.acknowledged < before.acknowledged {
             self.has_room.notify_all();
         }
         if state.held.is_empty() {
             self.holders.lock().remove(&node.number);
-        } else if before == 0 {
+        } else if before.bytes == 0 {
             self.holders.lock().insert(node.number, Arc::clone(node));
         }
     }
@@ -580,6 +639,15 @@ impl WriteBack {
         for _ in 0..wanted {
             self.has_job.notify_one();
         }
+    }
+}
+
+/// What one file has of a sum has changed.
+fn add(sum: &AtomicUsize, before: usize, after: usize) {
+    if after >= before {
+        sum.fetch_add(after - before, Ordering::Relaxed);
+    } else {
+        sum.fetch_sub(before - after, Ordering::Relaxed);
     }
 }
 

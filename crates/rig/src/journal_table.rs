@@ -1,6 +1,6 @@
 //! What a mount's journal costs and gains, measured, with the paper's figures beside ours, for
 //! `docs/journal.md`: `cargo xtask journal-table [--section NAME]... [--rounds N] [--seconds S]
-//! [--profile NAME] [--as-built] [--fuse-nfs PROGRAM] [--print]`.
+//! [--profile NAME] [--as-built] [--fuse-nfs PROGRAM] [--kinds LETTERS] [--journals-in-memory] [--print]`.
 //!
 //! - `unlimited`, `limited`: dbench and dd on four kinds of share, on a link without a limit and on
 //!   one of 100 Mbit/s; the data is on a disk of 35 writes a second;
@@ -69,6 +69,10 @@ struct Options {
     is_as_built: bool,
     /// Another FUSE client, which is no Debian package.
     fuse_nfs: Option<PathBuf>,
+    /// Letters of the kinds of share that are measured on one client.
+    kinds: String,
+    /// The journals are in memory, and not on this machine's disk: what is measured is the mount alone.
+    has_journals_in_memory: bool,
     /// The documentation stays as it is.
     prints_only: bool,
 }
@@ -82,6 +86,8 @@ impl Options {
             profile: "release".to_owned(),
             is_as_built: false,
             fuse_nfs: None,
+            kinds: "abcd".to_owned(),
+            has_journals_in_memory: false,
             prints_only: false,
         };
         let mut words = arguments.iter();
@@ -94,11 +100,14 @@ impl Options {
                 "--profile" => options.profile.clone_from(value()?),
                 "--as-built" => options.is_as_built = true,
                 "--fuse-nfs" => options.fuse_nfs = Some(value()?.into()),
+                "--kinds" => options.kinds.clone_from(value()?),
+                "--journals-in-memory" => options.has_journals_in_memory = true,
                 "--print" => options.prints_only = true,
                 _ => bail!(
                     "unknown option {word:?}; there are --section NAME (again for more), --rounds N, \
                      --seconds S, --profile NAME (of the build), --as-built, --fuse-nfs PROGRAM \
-                     (another FUSE client), --print (leave docs/ as it is)"
+                     (another FUSE client), --kinds LETTERS (of the shares: abcd), --journals-in-memory, \
+                     --print (leave docs/ as it is)"
                 ),
             }
         }
@@ -109,6 +118,16 @@ impl Options {
         }
         if !(2..=600).contains(&options.seconds) || !(1..=99).contains(&options.rounds) {
             bail!("--seconds between 2 and 600, --rounds between 1 and 99");
+        }
+        let is_known = |letter: char| "abcd".contains(letter);
+        if options.kinds.is_empty() || !options.kinds.chars().all(is_known) {
+            bail!("--kinds has some of the letters a, b, c and d");
+        }
+        let is_part = options.kinds != "abcd" || options.has_journals_in_memory;
+        if is_part && !options.prints_only {
+            bail!(
+                "--kinds and --journals-in-memory go with --print: the documentation has all kinds, on a disk"
+            );
         }
         Ok(options)
     }
@@ -188,6 +207,9 @@ mod tests {
             &["--section", "all"],
             &["--rounds", "0"],
             &["--seconds", "1"],
+            &["--kinds", "e", "--print"],
+            &["--kinds", "bc"],
+            &["--journals-in-memory"],
             &["--quick"],
         ] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");

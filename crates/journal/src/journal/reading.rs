@@ -14,13 +14,13 @@ use crate::record::Change;
 impl Journal {
     /// All that must still be sent, in the order in which it was appended.
     pub fn pending(&self) -> Vec<Pending> {
-        let state = self.state.lock();
+        let state = self.lock();
         list(&state.index, state.index.iter(), state.doubtful_before())
     }
 
     /// What must still be sent of a file, or of a directory's names, in order.
     pub fn pending_of(&self, object: &[u8]) -> Vec<Pending> {
-        let state = self.state.lock();
+        let state = self.lock();
         list(&state.index, state.index.of(object), state.doubtful_before())
     }
 
@@ -46,7 +46,7 @@ impl Journal {
         is_hash_checked: bool,
     ) -> Result<Option<Stored>, ReadError> {
         let (position, frame_bytes) = {
-            let state = self.state.lock();
+            let state = self.lock();
             let Some(entry) = state.index.get(sequence) else { return Ok(None) };
             if let Some(frame) = state.unwritten.get(&sequence).map(Arc::clone) {
                 drop(state);
@@ -60,7 +60,7 @@ impl Journal {
         match read {
             Ok(stored) => Ok(Some(stored)),
             // It has left meanwhile, and its place is another record's.
-            Err(_) if self.state.lock().index.get(sequence).is_none() => Ok(None),
+            Err(_) if self.lock().index.get(sequence).is_none() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -74,7 +74,7 @@ impl Journal {
     /// As [`Journal::read`].
     pub fn read_pending(&self, file: &[u8], range: Range<u64>) -> Result<Vec<Overlay>, ReadError> {
         loop {
-            let pieces = self.state.lock().index.overlay(file, &range);
+            let pieces = self.lock().index.overlay(file, &range);
             let mut overlays = Vec::with_capacity(pieces.len());
             let mut last: Option<(Sequence, Stored)> = None;
             let mut has_all = true;

@@ -58,7 +58,7 @@ fn another_verifier_makes_everything_of_the_old_one_dirty() {
     assert!(held.has_unstable(), "what came after the mark needs another COMMIT");
     let mark = held.mark();
     assert!(!held.committed(mark, [2; 8]));
-    assert_eq!(held.bytes(), 4);
+    assert_eq!(held.weight().bytes, 4);
 }
 
 #[test]
@@ -74,9 +74,29 @@ fn what_is_acknowledged_is_left_to_a_server_that_cannot_lose_it_unseen() {
     let run = held.depart(8).unwrap();
     assert_eq!(held.end(), Some(10));
     held.acknowledge(&run, 2, Some([1; 8]));
-    assert_eq!((held.end(), held.bytes()), (None, 10));
+    assert_eq!((held.end(), held.weight().bytes), (None, 10));
     held.trust_acknowledged(false);
     assert_eq!((bytes(&held, 9, 10), held.end()), (vec![Some(b'j')], Some(10)));
+}
+
+/// A recovery brings it back from the journal, and nothing else does.
+#[test]
+fn what_only_a_journal_has_is_neither_read_nor_sent_again() {
+    let mut held = Held::default();
+    held.insert(0, b"abcd", GATHER);
+    let run = held.depart(8).unwrap();
+    held.acknowledge_keeping(&run, 4, Some([1; 8]), false);
+    held.insert(2, b"x", GATHER);
+    assert_eq!(bytes(&held, 0, 4), [None, None, Some(b'x'), None]);
+    assert_eq!(held.weight(), Weight { bytes: 4, waiting: 1, acknowledged: 0 });
+    let mark = held.mark();
+    held.resend_unstable(mark);
+    assert!(held.committed(mark, [2; 8]), "the server is another one");
+    assert_eq!((held.dirty_bytes(), held.unstable_bytes()), (1, 3));
+    held.made_stable(mark, [2; 8]);
+    assert_eq!(held.unstable_bytes(), 3, "it was acknowledged under another verifier");
+    held.forget_elsewhere();
+    assert_eq!(held.weight(), Weight { bytes: 1, waiting: 1, acknowledged: 0 });
 }
 
 #[test]
@@ -239,7 +259,7 @@ impl World {
             let seen = overlay[at as usize].or_else(|| self.server.seen(at));
             prop_assert_eq!(seen, self.model.get(&at).copied(), "byte {}", at);
         }
-        prop_assert_eq!(self.held.bytes(), overlay.iter().flatten().count());
+        prop_assert_eq!(self.held.weight().bytes, overlay.iter().flatten().count());
         Ok(())
     }
 

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::connect::{Connected, Specification};
 use crate::options::{CacheTimes, Options};
-use crate::recovery::fake::{COMMIT, Fake, until};
+use crate::recovery::fake::{COMMIT, Fake, SYNC, WRITE, until};
+use crate::write_back::Wanted;
 
 /// The file system at the fake.
 const FILE_SYSTEM: u64 = 1;
@@ -50,6 +51,13 @@ impl Scene {
     }
 
     fn with(recovery: fn(&Server, &FileHandle, JournalId) -> Arc<Recovery>) -> Self {
+        Self::sized(recovery, 1 << 20)
+    }
+
+    fn sized(
+        recovery: fn(&Server, &FileHandle, JournalId) -> Arc<Recovery>,
+        ring_bytes: u64,
+    ) -> Self {
         let fake = Fake::start([1; 8]);
         let server = Arc::clone(&fake.server);
         let directory = tempfile::tempdir().unwrap();
@@ -66,7 +74,7 @@ impl Scene {
         };
         let options = Options {
             journal: Some(directory.path().join("journal")),
-            journal_bytes: 1 << 20,
+            journal_bytes: ring_bytes,
             ..Options::default()
         };
         let what = Specification { server: "server".to_owned(), path: "/share".to_owned() };
@@ -80,7 +88,7 @@ impl Scene {
             Arc::clone(&server),
             Arc::clone(&nodes),
             times,
-            4096,
+            64 << 10,
             1 << 40,
             Some(Arc::clone(&journaling)),
             Some(Arc::clone(&recovery)),
@@ -128,6 +136,295 @@ impl Scene {
         let calls = self.fake.take_calls().into_iter();
         calls.filter(|(procedure, _)| *procedure == COMMIT).map(|(_, file)| file).collect()
     }
+}
+
+/// A mount of an `async` share of our own server.
+fn asynchronous(sync_takes: Duration, ring_bytes: u64) -> Scene {
+    let scene = Scene::sized(Recovery::of_own, ring_bytes);
+    scene.fake.serve_async(sync_takes);
+    let status = RecoveryStatus {
+        is_async: true,
+        verifier: [1; 8],
+        is_recorded: true,
+        is_waiting: false,
+        is_waited_for: false,
+    };
+    scene.keeping.recovery.told(status);
+    scene
+}
+
+impl Scene {
+    /// A file of the fake's, which the mount knows.
+    fn file(&self, name: &str) -> Arc<Node> {
+        let mut known = attributes(FileType::Regular);
+        known.fileid = 10 + self.keeping.nodes.count() as u64;
+        self.keeping.nodes.enter(&handle(name), &known, Instant::now())
+    }
+
+    fn write(&self, file: &Arc<Node>, offset: u64, data: &[u8]) {
+        let patience = Patience::default();
+        self.keeping.write_back.write(file, &USER, offset, data, patience).unwrap();
+    }
+
+    /// The server has all of it in memory.
+    fn send(&self, file: &Arc<Node>) {
+        self.keeping.write_back.flush(file, Patience::default(), Wanted::Sent).unwrap();
+    }
+
+    fn pending(&self) -> u64 {
+        self.keeping.journaling.is_empty();
+        self.keeping.journaling.load().pending_records
+    }
+}
+
+#[test]
+fn data_leaves_by_a_sync_that_was_sent_after_the_server_had_it() {
+    let scene = asynchronous(Duration::from_millis(500), 1 << 20);
+    let (early, late) = (scene.file("early"), scene.file("late"));
+    scene.write(&early, 0, b"early");
+    scene.send(&early);
+    thread::scope(|scope| {
+        let sync = scope.spawn(|| scene.keeping.write_back.sync_data(Instant::now()));
+        until("SYNC is sent", || scene.fake.calls(SYNC) == 1);
+        // The server answers these while it flushes; nobody knows whether that covers them.
+        scene.write(&late, 0, b"late");
+        scene.write(&early, 100, b"more");
+        scene.send(&late);
+        scene.send(&early);
+        sync.join().unwrap().unwrap();
+    });
+    assert_eq!((scene.pending(), scene.fake.calls(SYNC)), (2, 1));
+    assert!(!late.data.is_empty() && !early.data.is_empty());
+    scene.keeping.write_back.sync_data(Instant::now()).unwrap();
+    assert_eq!((scene.pending(), scene.fake.calls(SYNC)), (0, 2));
+    assert!(late.data.is_empty() && early.data.is_empty());
+}
+
+#[test]
+fn nobody_who_sends_waits_for_the_servers_disk() {
+    let scene = asynchronous(Duration::from_secs(20), 128 << 20);
+    Keeping::run(&scene.keeping).unwrap();
+    let first = scene.file("first");
+    scene.write(&first, 0, b"data");
+    scene.send(&first);
+    scene.keeping.hurry();
+    until("SYNC is sent", || scene.fake.calls(SYNC) == 1);
+    let since = Instant::now();
+    // More files than threads that send, each of which is to be made stable soon, and more data than is kept in memory.
+    for number in 0..40 {
+        let file = scene.file(&number.to_string());
+        for block in 0..8 {
+            scene.write(&file, block << 20, &vec![1; 256 << 10]);
+        }
+        scene.keeping.write_back.press(&file);
+        scene.keeping.write_back.make_safe(&file, Patience::default()).unwrap();
+    }
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    assert_eq!((scene.fake.calls(SYNC), scene.fake.calls(COMMIT)), (1, 0));
+}
+
+#[test]
+fn what_is_closed_is_in_the_ring_and_others_are_not_waited_for() {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    let (file, other) = (scene.file("file"), scene.file("other"));
+    let is_stable = |up_to| scene.keeping.journaling.load().stable >= up_to;
+    scene.write(&file, 0, b"data");
+    let data = scene.keeping.journaling.last();
+    scene.write(&other, 0, b"data");
+    let of_other = scene.keeping.journaling.last();
+    assert!(!is_stable(data));
+    scene.keeping.write_back.make_safe(&file, Patience::default()).unwrap();
+    assert!(is_stable(data) && !file.data.is_unsent());
+    // Here one flush has taken all that was there.
+    scene.write(&other, 4, b"more");
+    let more = scene.keeping.journaling.last();
+    scene.keeping.write_back.make_safe(&file, Patience::default()).unwrap();
+    assert!(is_stable(of_other) && !is_stable(more));
+    // Its name may be that one.
+    scene.make("name", Duration::ZERO);
+    let name = scene.keeping.journaling.last_name();
+    assert!(!is_stable(name));
+    scene.keeping.write_back.make_safe(&file, Patience::default()).unwrap();
+    assert!(is_stable(name));
+}
+
+#[test]
+fn names_and_data_share_a_sync() {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    let file = scene.file("file");
+    scene.write(&file, 0, b"data");
+    scene.send(&file);
+    scene.make("name", Duration::ZERO);
+    let looked = Instant::now();
+    assert!(scene.settle(true).unwrap());
+    // Whoever writes on waits for the next one.
+    scene.write(&file, 4, b"more");
+    scene.send(&file);
+    scene.keeping.write_back.sync_data(looked).unwrap();
+    assert_eq!((scene.left(), scene.pending(), scene.fake.calls(SYNC)), (0, 1, 1));
+    scene.keeping.write_back.sync_data(Instant::now()).unwrap();
+    assert_eq!((scene.pending(), scene.fake.calls(SYNC)), (0, 2));
+}
+
+#[test]
+fn what_is_written_behind_a_record_becomes_a_part_of_it_until_that_is_promised() {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    let file = scene.file("file");
+    for block in 0..50 {
+        scene.write(&file, block * 1024, &[1; 1024]);
+    }
+    // What was known of the file before is noted behind the first one.
+    assert_eq!(scene.pending(), 2);
+    scene.keeping.write_back.make_safe(&file, Patience::default()).unwrap();
+    let begun = scene.fake.calls(WRITE);
+    scene.write(&file, 50 * 1024, &[1; 1024]);
+    scene.send(&file);
+    assert_eq!(scene.pending(), 3);
+    assert!(scene.fake.calls(WRITE) > begun);
+    scene.keeping.write_back.sync_data(Instant::now()).unwrap();
+    assert_eq!(scene.pending(), 0);
+}
+
+#[test]
+fn what_a_sync_was_to_make_stable_is_committed_when_none_does_that_any_more() {
+    for is_unflushable in [true, false] {
+        let scene = asynchronous(Duration::ZERO, 1 << 20);
+        let file = scene.file("file");
+        scene.write(&file, 0, b"data");
+        scene.send(&file);
+        if is_unflushable {
+            scene.fake.says(&handle("root"), NfsStat3::NotSupp);
+            assert!(scene.keeping.write_back.sync_data(Instant::now()).is_err());
+        } else {
+            scene.fake.turns_synchronous();
+            scene.keeping.recovery.note_synchronous();
+        }
+        assert!(!file.data.is_empty() && scene.fake.calls(COMMIT) == 0);
+        until("it is committed", || file.data.is_empty());
+        assert_eq!((scene.fake.calls(COMMIT), scene.pending()), (1, 0));
+    }
+}
+
+#[test]
+fn another_user_of_a_file_does_not_wait_for_the_servers_disk() {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    let file = scene.file("file");
+    scene.write(&file, 0, b"data");
+    let (other, patience) = (Identity::user(1, 1), Patience::default());
+    scene.keeping.write_back.write(&file, &other, 4, b"more", patience).unwrap();
+    // Sent by the first one, and by the other one.
+    scene.send(&file);
+    assert_eq!(scene.fake.calls(WRITE), 2);
+    assert_eq!((scene.fake.calls(SYNC), scene.fake.calls(COMMIT)), (0, 0));
+}
+
+#[test]
+fn what_only_waits_for_a_sync_is_not_pressed() {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    let file = scene.file("file");
+    scene.write(&file, 0, b"data");
+    assert!(scene.keeping.write_back.press(&file));
+    scene.send(&file);
+    assert!(!file.data.is_empty() && !scene.keeping.write_back.press(&file));
+}
+
+/// Of what the server has acknowledged the ring alone has the bytes.
+fn without_bytes() -> Scene {
+    let scene = asynchronous(Duration::ZERO, 1 << 20);
+    scene.keeping.write_back.keep_at_most(0);
+    scene
+}
+
+#[test]
+fn what_the_ring_alone_has_comes_back_to_a_server_that_has_lost_it() {
+    for is_seen in [true, false] {
+        let scene = without_bytes();
+        let Keeping { recovery, server, journaling, write_back, nodes, .. } = &*scene.keeping;
+        let recoverer = crate::recoverer::Recoverer {
+            recovery: Arc::clone(recovery),
+            server: Arc::clone(server),
+            journaling: Arc::clone(journaling),
+            write_back: Arc::clone(write_back),
+            nodes: Arc::clone(nodes),
+        };
+        recoverer.start().unwrap();
+        server.link.greet_with(Arc::clone(recovery) as _);
+        let _ = server.recovery.set(Arc::clone(recovery));
+        let file = scene.file("file");
+        scene.write(&file, 0, b"data");
+        scene.send(&file);
+        assert!(write_back.has_bytes_elsewhere());
+        if is_seen {
+            scene.fake.restart([2; 8]);
+        } else {
+            scene.fake.tells([2; 8]);
+            write_back.sync_data(Instant::now()).unwrap();
+        }
+        until("it is recovered", || recovery.finished() == 1);
+        assert_eq!(scene.fake.content(&handle("file")), b"data");
+        assert!(file.data.is_empty() && file.data.errors() == 0);
+        assert_eq!((scene.pending(), recovery.verifier()), (0, Some([2; 8])));
+        // The reply to a call of before that.
+        recovery.told_verifier([1; 8], 0);
+        assert!(!recovery.has_lost());
+        recovery.close();
+    }
+}
+
+#[test]
+fn a_sync_of_another_server_process_makes_nothing_stable() {
+    let scene = without_bytes();
+    let file = scene.file("file");
+    scene.write(&file, 0, b"data");
+    scene.send(&file);
+    scene.fake.tells([2; 8]);
+    scene.keeping.write_back.sync_data(Instant::now()).unwrap();
+    assert!(scene.keeping.recovery.has_lost() && !file.data.is_empty());
+    assert_eq!(scene.pending(), 1);
+}
+
+#[test]
+fn what_the_failed_ring_alone_had_and_no_replay_could_make_fails() {
+    let scene = without_bytes();
+    let Keeping { journaling, write_back, .. } = &*scene.keeping;
+    let (lost, made) = (scene.file("lost"), scene.file("made"));
+    let record = journaling.last().next();
+    for file in [&lost, &made] {
+        scene.write(file, 0, b"data");
+        scene.send(file);
+    }
+    let seen = std::sync::atomic::AtomicU64::new(0);
+    journaling.fail(&"its disk is gone");
+    write_back.recovered(&HashSet::from([record]));
+    assert!(lost.data.is_empty() && made.data.is_empty());
+    assert_eq!((lost.data.errors(), made.data.errors()), (1, 0));
+    assert_eq!(lost.data.error_since(&seen), Err(crate::errors::Errno::EIO));
+    // The next mount may be able to.
+    assert_eq!(scene.pending(), 1);
+}
+
+#[test]
+fn a_share_is_not_synchronous_while_only_the_ring_has_bytes_of_what_is_not_stable() {
+    let scene = asynchronous(Duration::from_millis(500), 1 << 20);
+    scene.keeping.write_back.keep_at_most(0);
+    let file = scene.file("file");
+    scene.make("name", Duration::ZERO);
+    scene.fake.turns_synchronous();
+    thread::scope(|scope| {
+        let settled = scope.spawn(|| scene.settle(true));
+        until("SYNC is sent", || scene.fake.calls(SYNC) == 1);
+        scene.write(&file, 0, b"data");
+        scene.send(&file);
+        assert!(settled.join().unwrap().unwrap());
+    });
+    let recovery = &scene.keeping.recovery;
+    assert!(scene.keeping.write_back.has_bytes_elsewhere() && recovery.is_async());
+    // It restarts while that is found out.
+    let known = recovery.note_synchronous();
+    recovery.told_verifier([2; 8], 0);
+    assert!(!recovery.has_lost());
+    recovery.note_asynchronous(known);
+    assert!(recovery.has_lost());
 }
 
 const OLD: Duration = Duration::from_secs(50);

@@ -2,6 +2,7 @@
 //! may have written meanwhile.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use steadfast_client::FileType;
@@ -19,6 +20,8 @@ use super::share::{Failed, Stamp, Who};
 const RECORDS_KEPT: usize = 16;
 /// A region that a truncation has made zeros is looked at up to this length.
 const ZEROS_LOOKED_AT: u64 = 256 << 20;
+/// What others have changed of a range is told from what is ours in parts of so many bytes of the file.
+const PART_BYTES: u64 = 4096;
 
 /// Records as they were read last.
 #[derive(Default)]
@@ -63,6 +66,50 @@ struct Run {
     data: Vec<u8>,
     pieces: Vec<Piece>,
     is_doubtful: bool,
+}
+
+/// What a part of a range at the server looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum As {
+    Ours,
+    /// As if nobody had written what is not ours.
+    Unwritten,
+    Others,
+}
+
+/// A range that is ours, with what the server has of it, in parts. The server may have executed some of the WRITEs that a
+/// record went in, and not the others. From `empty_from` on there was nothing; zeros there, and what is beyond the end,
+/// are nobody's.
+fn parts(offset: u64, ours: &[u8], there: &[u8], empty_from: Option<u64>) -> Vec<(Range<u64>, As)> {
+    let mut parts: Vec<(Range<u64>, As)> = Vec::new();
+    let mut at = offset;
+    let mut rest = ours;
+    while !rest.is_empty() {
+        let bytes = rest.len().min((PART_BYTES - at % PART_BYTES) as usize);
+        let (part, behind) = rest.split_at(bytes);
+        let from = (at - offset) as usize;
+        let of_there = |index: usize| there.get(from + index);
+        let mut is_as = As::Ours;
+        for (index, byte) in part.iter().enumerate() {
+            let theirs = of_there(index);
+            if theirs == Some(byte) {
+                continue;
+            }
+            let was_empty = empty_from.is_some_and(|empty| at + index as u64 >= empty);
+            if !was_empty || theirs.is_some_and(|theirs| *theirs != 0) {
+                is_as = As::Others;
+                break;
+            }
+            is_as = As::Unwritten;
+        }
+        let end = at + bytes as u64;
+        match parts.last_mut() {
+            Some((range, last)) if *last == is_as => range.end = end,
+            _ => parts.push((at..end, is_as)),
+        }
+        (at, rest) = (end, behind);
+    }
+    parts
 }
 
 /// How the data of a file is brought to the server.
@@ -384,15 +431,28 @@ impl Pass<'_> {
             if there == Some(ours) {
                 continue;
             }
-            let is_empty = there.is_some_and(|there| there.iter().all(|byte| *byte == 0));
-            let has_grown = way.grown_from.is_some_and(|size| piece.range.start >= size);
             // What is not acknowledged yet may come after anything that others have written.
-            let is_in_flight = self.unanswered.contains(&piece.sequence);
-            if is_in_flight || is_empty && has_grown && !run.is_doubtful {
+            if self.unanswered.contains(&piece.sequence) {
                 let pieces = std::slice::from_ref(piece);
                 self.write(way, &run.who, piece.range.start, ours, pieces)?;
-            } else {
+                continue;
+            }
+            let Some(there) = there else {
                 way.kept.push(piece.clone());
+                continue;
+            };
+            let empty_from = way.grown_from.filter(|_| !run.is_doubtful);
+            for (range, is_as) in parts(piece.range.start, ours, there, empty_from) {
+                let part = Piece { range: range.clone(), ..piece.clone() };
+                match is_as {
+                    As::Ours => {}
+                    As::Unwritten => {
+                        let at = |place: u64| (place - piece.range.start) as usize;
+                        let data = ours.get(at(range.start)..at(range.end)).unwrap_or_default();
+                        self.write(way, &run.who, range.start, data, &[part])?;
+                    }
+                    As::Others => way.kept.push(part),
+                }
             }
         }
         Ok(())

@@ -272,9 +272,12 @@ impl Page<'_> {
             ("unstable_bytes", Gauge, "Written data that is not committed.", |it| {
                 it.unstable_bytes
             }),
-            ("held_bytes_max", Gauge, "Writers wait when so much is not stable.", |it| {
-                it.writers_wait_at_bytes
-            }),
+            (
+                "held_bytes_max",
+                Gauge,
+                "Writers wait when so much is not stable; with a journal on an async share, not acknowledged.",
+                |it| it.writers_wait_at_bytes,
+            ),
             ("writers_waiting", Gauge, "Writers that wait for memory now.", |it| {
                 it.writers_waiting
             }),
@@ -327,6 +330,9 @@ impl Page<'_> {
                 "Up to this sequence everything is on the ring's disk.",
                 |it| it.stable_sequence.to_string(),
             ),
+            ("journal_flushes_total", Counter, "Flushes of the ring's disk.", |it| {
+                it.flushes.to_string()
+            }),
             ("journal_writers_waiting", Gauge, "Writers that wait for room now.", |it| {
                 it.writers_waiting.to_string()
             }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use steadfast_journal::Sequence;
 
-use super::WriteBack;
+use super::{DataState, WriteBack};
 use crate::errors::Errno;
 use crate::node::Node;
 use crate::transport::Patience;
@@ -42,7 +42,7 @@ impl WriteBack {
             // What is in flight is answered soon: the server does not know the file then.
             return;
         }
-        let before = state.held.bytes();
+        let before = state.held.weight();
         state.held.truncate(0);
         self.leave(&mut state);
         self.settle(node, &mut state, before);
@@ -60,15 +60,35 @@ impl WriteBack {
         }
     }
 
+    /// Forgets what the journal alone had. What the replay has not brought to the server of that is lost, unless a
+    /// later replay can do it.
+    fn forget_elsewhere(&self, not_made: &HashSet<Sequence>) {
+        for node in self.all_holders() {
+            let mut state = node.data.state.lock();
+            let before = state.held.weight();
+            let DataState { held, records, .. } = &mut *state;
+            if records.give_up_elsewhere(held, not_made) {
+                state.errors += 1;
+                state.last_error = Some(Errno::EIO);
+            }
+            state.held.forget_elsewhere();
+            self.leave(&mut state);
+            self.settle(&node, &mut state, before);
+            drop(state);
+            node.data.changed.notify_all();
+            self.nodes.release(node.number);
+        }
+    }
+
     /// What the journal had is stable on the server now, but for what was not made.
     pub(crate) fn recovered(&self, not_made: &HashSet<Sequence>) {
         if self.kept_by().is_none() {
-            // Then not all that is held is in the journal. It is written again.
-            return;
+            // Then not all that is held is in the journal. It is written again, but for what only the journal had.
+            return self.forget_elsewhere(not_made);
         }
         for node in self.all_holders() {
             let mut state = node.data.state.lock();
-            let before = state.held.bytes();
+            let before = state.held.weight();
             let is_refused = state.records.forget_all(not_made);
             state.held.truncate(0);
             if is_refused {

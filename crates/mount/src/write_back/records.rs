@@ -40,6 +40,19 @@ impl Records {
         }
     }
 
+    /// The newest record, if it ends here and has not left: what is written next may become a part of it.
+    pub(super) fn ends_at(&self, offset: u64) -> Option<Sequence> {
+        let newest = self.kept.back().filter(|newest| newest.to == offset);
+        newest.map(|newest| newest.sequence)
+    }
+
+    /// The newest record has so much more.
+    pub(super) fn grow(&mut self, bytes: usize) {
+        if let Some(newest) = self.kept.back_mut() {
+            newest.to += bytes as u64;
+        }
+    }
+
     /// The last one that was added.
     pub(super) fn last(&self) -> Option<Sequence> {
         self.last
@@ -68,6 +81,16 @@ impl Records {
         let is_among = self.kept.iter().any(|kept| these.contains(&kept.sequence));
         self.kept.clear();
         is_among
+    }
+
+    /// Takes out those of these that have bytes nowhere else, without settling them: a replay has not made them. Whether
+    /// there were any.
+    pub(super) fn give_up_elsewhere(&mut self, held: &Held, these: &HashSet<Sequence>) -> bool {
+        let before = self.kept.len();
+        self.kept.retain(|kept| {
+            !(these.contains(&kept.sequence) && held.has_elsewhere(kept.from, kept.to))
+        });
+        self.kept.len() < before
     }
 
     /// Takes those of which nothing is held any more: the server has it on stable storage, or was to

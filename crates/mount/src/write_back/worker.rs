@@ -11,7 +11,7 @@ use super::records::Refusal;
 use super::stability::Stabilized;
 use super::{Data, DataState, SENT_AFTER, WriteBack};
 use crate::errors::Errno;
-use crate::held::{Run, Verifier};
+use crate::held::{Run, Verifier, Weight};
 use crate::node::Node;
 use crate::transport::{Patience, is_lost};
 
@@ -28,8 +28,14 @@ enum Step {
 }
 
 impl DataState {
-    /// `is_journaled`: how stable something is on the server is asked for by other means.
-    fn next_step(&mut self, write_bytes: usize, is_journaled: bool) -> Option<Step> {
+    /// `is_journaled`: how stable something is on the server is asked for by other means; `is_synced_together`: and
+    /// nobody commits a file for itself, unless that is waited for.
+    fn next_step(
+        &mut self,
+        write_bytes: usize,
+        is_journaled: bool,
+        is_synced_together: bool,
+    ) -> Option<Step> {
         if self.is_gated {
             return None;
         }
@@ -46,9 +52,8 @@ impl DataState {
             let stable = if is_only { StableHow::FileSync } else { StableHow::Unstable };
             return Some(Step::Send { run, stable });
         }
-        let wants_commit = self.committers > 0 || self.is_pressed;
-        let is_all_sent = self.held.dirty_bytes() == 0 && self.held.flights() == 0;
-        if wants_commit && is_all_sent && !self.is_committing && self.held.has_unstable() {
+        let wants_commit = self.committers > 0 || self.is_pressed && !is_synced_together;
+        if wants_commit && self.held.is_sent() && !self.is_committing && self.held.has_unstable() {
             self.is_committing = true;
             return Some(Step::Commit { mark: self.held.mark() });
         }
@@ -78,7 +83,8 @@ impl WriteBack {
     fn work(&self, node: &Arc<Node>) {
         loop {
             let mut state = node.data.state.lock();
-            let Some(step) = state.next_step(self.write_bytes, self.journaling.is_some()) else {
+            let (is_journaled, together) = (self.journaling.is_some(), self.is_synced_together());
+            let Some(step) = state.next_step(self.write_bytes, is_journaled, together) else {
                 // Under the lock, so that whoever adds work from now on sees that no job is left.
                 state.jobs = state.jobs.saturating_sub(1);
                 break;
@@ -123,13 +129,17 @@ impl WriteBack {
             }
         }
         let mut state = node.data.state.lock();
-        let before = state.held.bytes();
+        let before = state.held.weight();
         match outcome {
             Ok(Write { count: 0, .. }) => self.fail(node, &mut state, run, Errno::EIO),
             Ok(written) => {
                 let unstable =
                     (written.committed == StableHow::Unstable).then_some(written.verifier);
-                state.held.acknowledge(run, u64::from(written.count), unstable);
+                if unstable.is_some() && state.unstable_since.is_none() {
+                    state.unstable_since = state.since.or_else(|| Some(Instant::now()));
+                }
+                let (count, keeps_bytes) = (u64::from(written.count), self.keeps_bytes());
+                state.held.acknowledge_keeping(run, count, unstable, keeps_bytes);
                 state.held.trust_acknowledged(self.has_what_it_acknowledged());
                 if unstable.is_none() {
                     self.leave(&mut state);
@@ -175,7 +185,7 @@ impl WriteBack {
         let is_gone = verifier.as_ref().is_err_and(|error| Errno::from(error) == Errno::ESTALE);
         let of_now = if is_gone { self.verifier_of_now(identity) } else { None };
         let mut state = node.data.state.lock();
-        let before = state.held.bytes();
+        let before = state.held.weight();
         state.is_committing = false;
         match verifier {
             // The server had the data, and has lost nothing: somebody else has removed the file since.
@@ -258,10 +268,13 @@ impl WriteBack {
         node.expire();
     }
 
-    pub(super) fn settle(&self, node: &Arc<Node>, state: &mut DataState, before: usize) {
-        if state.held.is_empty() {
+    pub(super) fn settle(&self, node: &Arc<Node>, state: &mut DataState, before: Weight) {
+        if state.is_done(self.is_synced_together()) {
             state.is_pressed = false;
             state.since = None;
+        }
+        if !state.held.has_unstable() {
+            state.unstable_since = None;
         }
         self.account(node, before, state);
     }
@@ -273,10 +286,13 @@ impl WriteBack {
             if self.journaling.as_ref().is_some_and(|journaling| journaling.is_pressed()) {
                 self.press_all();
             }
-            let holders = self.holders();
-            for node in holders {
+            // What a SYNC was to make stable, and does not any more, is committed like anything else.
+            let is_synced_together = self.is_synced_together();
+            let is_old =
+                |since: Option<Instant>| since.is_some_and(|since| since.elapsed() >= SENT_AFTER);
+            for node in self.holders() {
                 let mut state = node.data.state.lock();
-                if state.since.is_some_and(|since| since.elapsed() >= SENT_AFTER) {
+                if is_old(state.since) || !is_synced_together && is_old(state.unstable_since) {
                     state.is_pressed = true;
                     self.enqueue(&node, &mut state, 1);
                 }

@@ -67,6 +67,16 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Self; 4] = [Self::Sync, Self::Async, Self::Journal, Self::Logged];
 
+    /// In `--kinds`.
+    pub(super) fn letter(self) -> char {
+        match self {
+            Self::Sync => 'a',
+            Self::Async => 'b',
+            Self::Journal => 'c',
+            Self::Logged => 'd',
+        }
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Sync => "(a) sync, no log",
@@ -222,7 +232,9 @@ impl<'o> Site<'o> {
 
     /// Where a client's journal is.
     pub(super) fn journal(&self, client: usize) -> PathBuf {
-        self.top.join(format!("journal{client}"))
+        let memory = Path::new("/run");
+        let top = if self.options.has_journals_in_memory { memory } else { &self.top };
+        top.join(format!("journal{client}"))
     }
 
     /// What was counted so far.
@@ -233,6 +245,14 @@ impl<'o> Site<'o> {
             wire_bytes: wire_bytes(&text).context("ip link says something else")?,
             cpu_s: cpu_s(&stat).context("/proc/PID/stat has another form")?,
         })
+    }
+
+    /// How often a mount has asked for SYNC, and flushed its ring.
+    pub(super) fn flushes(&self, mount: &Mount) -> Result<(u64, u64)> {
+        let at = mount.at.display().to_string();
+        let program = self.program.display().to_string();
+        let text = run(&program, &["mount", "status", &at, "--json"])?;
+        flushes(&text).context("steadfast mount status says something else")
     }
 
     /// On what it is measured, and how.
@@ -383,6 +403,19 @@ fn wire_bytes(text: &str) -> Option<u64> {
     Some(count("rx")? + count("tx")?)
 }
 
+/// What `steadfast mount status --json` counts: calls of SYNC, and flushes of the ring.
+fn flushes(text: &str) -> Option<(u64, u64)> {
+    let value: serde_json::Value = serde_json::from_str(text).ok()?;
+    let mount = value.get(0)?.get("status")?;
+    let procedures = mount.get("procedures")?.as_array()?;
+    let syncs = procedures.iter().filter(|one| one["name"] == "SYNC");
+    let syncs = syncs.filter_map(|one| one["calls"].as_u64()).sum();
+    Some((
+        syncs,
+        mount.pointer("/journal/flushes").and_then(serde_json::Value::as_u64).unwrap_or(0),
+    ))
+}
+
 /// Time of all threads in user and kernel mode, of `/proc/PID/stat`: its fields 14 and 15, in hundredths.
 fn cpu_s(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(") ")?;
@@ -401,6 +434,11 @@ mod tests {
             r#"[{"ifname":"link","stats64":{"rx":{"bytes":40,"packets":1},"tx":{"bytes":2}}}]"#;
         assert_eq!(wire_bytes(text), Some(42));
         assert_eq!(wire_bytes("[{}]"), None);
+        let procedures = r#""procedures":[{"name":"SYNC","calls":3}]"#;
+        let text = format!(r#"[{{"status":{{{procedures},"journal":{{"flushes":9}}}}}}]"#);
+        assert_eq!(flushes(&text), Some((3, 9)));
+        assert_eq!(flushes(r#"[{"status":{"procedures":[],"journal":null}}]"#), Some((0, 0)));
+        assert_eq!(flushes("{}"), None);
         let stat = "7 (a ) name) S 1 7 7 0 -1 4194560 1 2 3 4 150 25 9 9 20 0 1 0";
         assert_eq!(cpu_s(stat), Some(1.75));
         assert_eq!(cpu_s("7"), None);

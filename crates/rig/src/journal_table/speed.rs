@@ -59,7 +59,8 @@ pub(super) fn measure(site: &Site<'_>, link: Link) -> Result<Findings> {
     Site::set_link(link)?;
     let [mut speed, mut wire, mut cpu] = <[Samples; 3]>::default();
     for round in 0..site.options.rounds {
-        let mut kinds = Kind::ALL;
+        let mut kinds = Kind::ALL.to_vec();
+        kinds.retain(|kind| site.options.kinds.contains(kind.letter()));
         if round % 2 == 1 {
             kinds.reverse();
         }
@@ -76,7 +77,11 @@ pub(super) fn measure(site: &Site<'_>, link: Link) -> Result<Findings> {
                     loads::run_dd(site, &server, &mount.at, mb, limit)?
                 };
                 let (row, name) = (load.row, kind.name());
-                eprintln!("  {name:<20} {row:<26} {:>8.2} MB/s", figures.mb_s);
+                let (syncs, flushes) = site.flushes(&mount)?;
+                eprintln!(
+                    "  {name:<20} {row:<26} {:>8.2} MB/s, {syncs} SYNCs, {flushes} flushes of the ring",
+                    figures.mb_s
+                );
                 speed.push(row, name, figures.mb_s);
                 wire.push(row, name, figures.wire_bytes_a_byte);
                 cpu.push(row, name, figures.cpu_ms_a_mb);

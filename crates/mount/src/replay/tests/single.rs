@@ -80,3 +80,42 @@ fn bytes_of_others_stay() {
     assert!(keeper.has(0, b"ours") && !keeper.has(6, b"more"));
     assert_eq!((report.sent_records, report.conflicts.len()), (1, 1));
 }
+
+/// The server had executed some of the WRITEs that a record went in when the client died.
+#[test]
+fn a_record_of_which_the_server_has_a_part_is_no_conflict() {
+    let ours: Vec<u8> = (0..20_000).map(|at| 1 + (at % 250) as u8).collect();
+    for there in [100..9_000, 9_000..20_100, 5_000..5_010, 100..20_100] {
+        let mut model = Model::new(false);
+        let file = file(&mut model, b"a");
+        let medium = medium(64);
+        let (journal, _) = open(&medium);
+        let change = Change::Write { file: &file, offset: 100, data: &ours };
+        journal.append(&record(b"/a", change)).unwrap();
+        let data = &ours[there.start - 100..there.end - 100];
+        model.write(&Who::default(), &file, there.start as u64, data).unwrap();
+        let mut keeper = Memory::default();
+        let report = replay(&journal, &mut model, &mut keeper, &mut Carried::default()).unwrap();
+        assert!(report.is_complete() && journal.pending().is_empty(), "{there:?} {report}");
+        assert_eq!(content(&model, &file)[100..], ours, "{there:?}");
+    }
+}
+
+#[test]
+fn others_bytes_within_a_record_leave_the_rest_of_it_alone() {
+    let mut model = Model::new(false);
+    let theirs = file(&mut model, b"a");
+    model.write(&Who::default(), &theirs, 9_000, b"theirs").unwrap();
+    let medium = medium(64);
+    let (journal, _) = open(&medium);
+    let ours = vec![1; 16_384];
+    let change = Change::Write { file: &theirs, offset: 0, data: &ours };
+    journal.append(&record(b"/a", change)).unwrap();
+    let mut keeper = Memory::default();
+    let report = replay(&journal, &mut model, &mut keeper, &mut Carried::default()).unwrap();
+    assert_eq!((report.conflicts.len(), report.conflicts[0].kept_bytes), (1, 4096));
+    assert!(keeper.has(8192, &ours[..4096]));
+    let there = content(&model, &theirs);
+    assert_eq!((&there[..8192], &there[9000..9006]), (&ours[..8192], b"theirs".as_slice()));
+    assert_eq!(there[12_288..], ours[..4096]);
+}
