@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use steadfast_client::arguments::access;
-use steadfast_client::{ClientError, Identity};
+use steadfast_client::{ClientError, FileType, Identity, NfsStat3};
 
 use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
@@ -128,7 +128,56 @@ impl Volume {
         if granted & wanted != wanted {
             return Err(Errno::EACCES);
         }
+        self.open_at_server(asker, &node, flags)?;
         Ok(self.register(&node, &asker.identity, flags))
+    }
+
+    /// Has a file open at the server, as far as it knows such a thing.
+    fn open_at_server(&self, asker: &Asker, node: &Node, flags: i32) -> Outcome<()> {
+        if self.server.nfs4.is_none() || node.file_type != FileType::Regular {
+            return Ok(());
+        }
+        let (reads, writes) = match flags & O_ACCMODE {
+            O_WRONLY => (false, true),
+            O_RDWR => (true, true),
+            _ => (true, false),
+        };
+        let opened = self.call(asker, |nfs| nfs.open(&node.handle(), reads, writes));
+        match of_node(node, opened) {
+            // Who may execute a file may have it read for that, and no more.
+            Err(error)
+                if flags & FMODE_EXEC != 0 && error.status() == Some(NfsStat3::Acces) =>
+            {
+                Ok(())
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Has a file closed at the server, once all its data is there.
+    fn close_at_server(&self, open: &OpenFile) {
+        let Some(client) = &self.server.nfs4 else { return };
+        let handle = open.node.handle();
+        if !client.close(&handle, &open.identity) {
+            return;
+        }
+        if open.node.data.is_empty() {
+            client.close_unused(&handle, &open.identity);
+        } else {
+            self.closing.lock().push((Arc::clone(&open.node), open.identity.clone()));
+        }
+    }
+
+    /// Closes at the server what was closed here while it had data that was not safe there.
+    pub(crate) fn close_written(&self) {
+        let Some(client) = &self.server.nfs4 else { return };
+        self.closing.lock().retain(|(node, identity)| {
+            let is_written = node.data.is_empty();
+            if is_written {
+                client.close_unused(&node.handle(), identity);
+            }
+            !is_written
+        });
     }
 
     /// Makes a file and opens it. Its mode does not count for whoever has made it.
@@ -143,6 +192,10 @@ impl Volume {
         let directory = self.node(parent)?;
         let how = (flags & O_EXCL != 0, flags & O_TRUNC != 0);
         let node = self.create_file(asker, &directory, name, mode, how)?;
+        if let Err(errno) = self.open_at_server(asker, &node, flags) {
+            self.nodes.forget(node.number, 1);
+            return Err(errno);
+        }
         let opened = self.register(&node, &asker.identity, flags);
         Ok((node, opened))
     }
@@ -267,6 +320,7 @@ impl Volume {
         self.unlock_released(&open, file);
         // What a mapping has changed after the last close.
         self.write_back.let_go(&open.node);
+        self.close_at_server(&open);
         let hidden = open.node.close();
         self.nodes.release(open.node.number);
         *self.removing.lock() += usize::from(hidden.is_some());

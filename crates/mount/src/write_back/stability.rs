@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_client::{ClientError, Commit, Identity, Nfs3Client, NfsStat3};
+use steadfast_client::{ClientError, Commit, Identity, NfsStat3};
 
 use super::WriteBack;
+use crate::calls::Calls;
 use crate::held::Verifier;
 use crate::node::Node;
 use crate::transport::Patience;
@@ -123,7 +124,7 @@ impl WriteBack {
             state.started += 1;
             let number = state.started;
             drop(all);
-            let sync = |nfs: &mut Nfs3Client<_>| nfs.recovery_sync(&node.handle());
+            let sync = |nfs: &mut Calls| nfs.recovery_sync(&node.handle());
             let outcome = self.server.call_once(identity, patience, sync);
             all = syncs.lock();
             let state = all.entry(file_system).or_default();

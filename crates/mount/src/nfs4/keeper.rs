@@ -1,0 +1,362 @@
+//! Making the session, renewing the lease, and recovering what the server has lost (RFC 8881 §8.3, §8.4).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use steadfast_client::nfs4::{
+    COMPOUND, Compound, CompoundReply, NfsStat4, Opening4, WANT_NO_DELEGATION, establish4,
+};
+use steadfast_client::{ClientError, FileHandle, Identity, Procedure, RpcTransport};
+use steadfast_wire::nfs4::{
+    Attribute4, Bitmap4, DestroyClientId4Args, DestroySession4Args, FreeStateId4Args, Op4,
+    OpenClaim4, ReclaimComplete4Args, StateId4, TestStateId4Args,
+};
+
+use super::opens::Open4;
+use super::session::{Client4, Manner, Outcome, Requests};
+use crate::transport::{Link, Patience};
+
+/// How long is waited before a session is asked for again: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Stateids that are asked about at one time.
+const TESTED_MAX: usize = 64;
+/// How soon it is looked again what the server has taken away.
+const LOOKED_AT_AGAIN: Duration = Duration::from_secs(1);
+/// How long the server may take to hear of the end.
+const LAST_WORD: Duration = Duration::from_secs(2);
+/// `OPEN_DELEGATE_NONE`.
+const DELEGATE_NONE: u32 = 0;
+/// Most LOOKUPs of one request.
+const LOOKUPS_MAX: usize = 8;
+
+impl Client4 {
+    /// Makes this client known to a server, and starts the thread that keeps it so.
+    pub(crate) fn connect(
+        link: Arc<Link>,
+        machine: Identity,
+        minor_version: u32,
+        patience: Patience,
+    ) -> Outcome<Arc<Self>> {
+        let client = Arc::new(Self::new(link, machine, minor_version)?);
+        let since = Instant::now();
+        loop {
+            match client.establish(patience) {
+                Err(error) if error.status4() == Some(NfsStat4::Delay) => {
+                    if let Some(end) = patience.end(since) {
+                        return Err(end);
+                    }
+                    thread::sleep(AGAIN.0);
+                }
+                established => break established?,
+            }
+        }
+        client.complete_reclaim(patience)?;
+        let lease = client.ask_lease(patience)?;
+        {
+            let mut state = client.state.lock();
+            state.lease = lease;
+            state.is_ready = true;
+        }
+        let kept = Arc::clone(&client);
+        thread::Builder::new().name("nfs-session".to_owned()).spawn(move || kept.keep())?;
+        Ok(client)
+    }
+
+    fn requests(self: &Arc<Self>, patience: Patience, identity: &Identity) -> Requests {
+        let client = Arc::clone(self);
+        let (caller, identity) = (self.caller(patience), identity.clone());
+        Requests { client, caller, identity, is_keeper: true }
+    }
+
+    /// Makes a session; the epoch ends if the server has forgotten the client meanwhile.
+    fn establish(&self, patience: Patience) -> Outcome<()> {
+        let session = establish4(&mut self.caller(patience), &self.machine, &self.settings)?;
+        let mut state = self.state.lock();
+        let known = state.clientid.replace(session.clientid);
+        if known.is_some_and(|known| known != session.clientid) {
+            self.epoch.fetch_add(1, Ordering::AcqRel);
+        }
+        state.session = Some(session);
+        state.number += 1;
+        state.last_reply = Instant::now();
+        Ok(())
+    }
+
+    fn complete_reclaim(self: &Arc<Self>, patience: Patience) -> Outcome<()> {
+        let of_all = ReclaimComplete4Args { one_fs: false };
+        let completed = self.requests(patience, &self.machine).request(
+            Manner::changing("RECLAIM_COMPLETE"),
+            |compound| compound.op(Op4::ReclaimComplete, &of_all),
+            |reply| reply.done(Op4::ReclaimComplete),
+        );
+        match completed {
+            Err(error) if error.status4() == Some(NfsStat4::CompleteAlready) => Ok(()),
+            completed => completed.map(drop),
+        }
+    }
+
+    fn ask_lease(self: &Arc<Self>, patience: Patience) -> Outcome<Duration> {
+        let wanted = Bitmap4::of(&[Attribute4::LeaseTime]);
+        let (told, _) = self.requests(patience, &self.machine).request(
+            Manner::asking("GETATTR"),
+            |compound| compound.put_root().attributes(wanted),
+            |reply| {
+                reply.done(Op4::PutRootFh)?;
+                reply.attributes()
+            },
+        )?;
+        let seconds = told.lease_seconds.unwrap_or(90).clamp(3, 3600);
+        Ok(Duration::from_secs(u64::from(seconds)))
+    }
+
+    fn keep(self: Arc<Self>) {
+        loop {
+            let (is_lost, is_revoked) = {
+                let mut state = self.state.lock();
+                loop {
+                    if state.is_closed || self.link.is_closed() {
+                        return;
+                    }
+                    let due = state.last_reply + state.lease / 3;
+                    let left = due.saturating_duration_since(Instant::now());
+                    if !state.is_ready || state.is_revoked || left.is_zero() {
+                        break;
+                    }
+                    self.changed.wait_for(&mut state, left);
+                }
+                (!state.is_ready, std::mem::take(&mut state.is_revoked))
+            };
+            self.close_unclaimed();
+            if is_lost {
+                self.recover();
+            } else if is_revoked {
+                self.look_at_opens();
+            } else {
+                self.renew();
+            }
+        }
+    }
+
+    /// A request that does nothing renews the lease.
+    fn renew(self: &Arc<Self>) {
+        let mut requests = self.requests(Patience::default(), &self.machine);
+        if let Err(error) = requests.request(Manner::asking("SEQUENCE"), |compound| compound, |_| Ok(())) {
+            tracing::debug!(%error, "the lease was not renewed");
+            // Once more, and not at once.
+            thread::sleep(AGAIN.0);
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.state.lock().is_closed || self.link.is_closed()
+    }
+
+    /// Makes a session, and reclaims what the server has lost, however long that takes.
+    fn recover(self: &Arc<Self>) {
+        let mut pause = AGAIN.0;
+        let mut is_told = false;
+        while !self.is_ending() {
+            match self.try_recovery() {
+                Ok(()) => {
+                    self.state.lock().is_ready = true;
+                    self.changed.notify_all();
+                    if is_told {
+                        tracing::info!("there is a session again");
+                    }
+                    // A server that loses each session at once is not to be asked without a pause.
+                    thread::sleep(AGAIN.0);
+                    return;
+                }
+                Err(error) => {
+                    if pause == AGAIN.1 && !is_told {
+                        tracing::warn!(%error, "the server gives no session; trying again");
+                        is_told = true;
+                    }
+                }
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(AGAIN.1);
+        }
+    }
+
+    fn try_recovery(self: &Arc<Self>) -> Outcome<()> {
+        let patience = Patience::default();
+        self.establish(patience)?;
+        let epoch = self.epoch();
+        if self.state.lock().reclaimed != epoch {
+            let (mut reclaimed, mut lost) = (0, 0);
+            for open in self.opens.all() {
+                if self.reclaim(&open, epoch)? { reclaimed += 1 } else { lost += 1 }
+            }
+            tracing::info!(reclaimed, lost, "the server has lost what is open: it was told again");
+        }
+        self.complete_reclaim(patience)?;
+        self.state.lock().reclaimed = epoch;
+        Ok(())
+    }
+
+    /// Tells a server that has lost it of a file that is open. False if it does not take it: it is opened anew then
+    /// when it is used.
+    fn reclaim(self: &Arc<Self>, open: &Open4, epoch: u64) -> Outcome<bool> {
+        match open.stateid() {
+            // Of an earlier try.
+            Some((_, of)) if of == epoch => return Ok(true),
+            Some(_) => {}
+            None => return Ok(false),
+        }
+        let share_access = open.access() | WANT_NO_DELEGATION;
+        let claim = Opening4::with_claim(OpenClaim4::Previous(DELEGATE_NONE));
+        let arguments = Opening4 { share_access, owner: &open.owner, ..claim }.arguments();
+        let reclaimed = self.patiently(|| {
+            self.requests(Patience::default(), &open.identity).request(
+                Manner::changing("OPEN"),
+                |compound| compound.put(&open.handle).op(Op4::Open, &arguments),
+                |reply| {
+                    reply.done(Op4::PutFh)?;
+                    reply.open().map(|opened| opened.stateid)
+                },
+            )
+        });
+        match reclaimed {
+            Ok((stateid, _)) => {
+                open.reclaimed(Some(stateid), epoch);
+                Ok(true)
+            }
+            Err(error) if error.status4().is_some() => {
+                tracing::debug!(%error, "an open file is not reclaimed");
+                open.reclaimed(None, epoch);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks again while the server says "later".
+    fn patiently<R>(&self, mut ask: impl FnMut() -> Outcome<R>) -> Outcome<R> {
+        let mut pause = AGAIN.0;
+        loop {
+            match ask() {
+                Err(error)
+                    if matches!(error.status4(), Some(NfsStat4::Delay | NfsStat4::Grace))
+                        && !self.is_ending() =>
+                {
+                    thread::sleep(pause);
+                    pause = (pause * 2).min(AGAIN.1);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The server has taken something away: it is asked what.
+    fn look_at_opens(self: &Arc<Self>) {
+        let epoch = self.epoch();
+        let opens = self.opens.all();
+        let of_epoch = opens.iter().filter_map(|open| {
+            let (stateid, of) = open.stateid()?;
+            (of == epoch).then_some((open, stateid))
+        });
+        let held: Vec<(&Arc<Open4>, StateId4)> = of_epoch.collect();
+        for part in held.chunks(TESTED_MAX) {
+            let stateids: Vec<StateId4> = part.iter().map(|(_, stateid)| *stateid).collect();
+            let arguments = TestStateId4Args { stateids };
+            let tested = self.requests(Patience::default(), &self.machine).request(
+                Manner::asking("TEST_STATEID"),
+                |compound| compound.op(Op4::TestStateId, &arguments),
+                |reply| reply.test_stateid(),
+            );
+            let Ok((tested, _)) = tested else { return };
+            for ((open, stateid), status) in part.iter().zip(tested.status_codes) {
+                if status == NfsStat4::Ok || status == NfsStat4::OldStateId {
+                    continue;
+                }
+                tracing::warn!(?status, "the server has taken away what was open: it is opened anew");
+                open.invalidate(*stateid);
+                let arguments = FreeStateId4Args { stateid: *stateid };
+                let freed = self.requests(Patience::default(), &open.identity).request(
+                    Manner::changing("FREE_STATEID"),
+                    |compound| compound.op(Op4::FreeStateId, &arguments),
+                    |reply| reply.done(Op4::FreeStateId),
+                );
+                if let Err(error) = freed {
+                    tracing::debug!(%error, "a stateid was not freed");
+                }
+            }
+        }
+        // It says so until it is told that this was seen: not more often than that is looked for.
+        thread::sleep(LOOKED_AT_AGAIN);
+        self.state.lock().is_revoked = false;
+    }
+
+    /// Closes everything, and says goodbye, as far as the server answers soon; for the end of a mount.
+    pub(crate) fn end(self: &Arc<Self>) {
+        let until = Some(Instant::now() + LAST_WORD);
+        let patience = Patience { pid: 0, until };
+        for open in self.opens.all() {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+            open.abandon();
+            self.close_now(&open, patience);
+        }
+        let (session, minor_version) = {
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            let known = state.session.take();
+            (known.map(|session| (session.slots.session(), session.clientid)), self.settings.minor_version)
+        };
+        self.changed.notify_all();
+        let Some((sessionid, clientid)) = session else { return };
+        let start = || Compound::new().of_minor_version(minor_version);
+        let session = start().op(Op4::DestroySession, &DestroySession4Args { sessionid });
+        let client = start().op(Op4::DestroyClientId, &DestroyClientId4Args { clientid });
+        for (op, compound) in [(Op4::DestroySession, session), (Op4::DestroyClientId, client)] {
+            let procedure = Procedure { name: "DESTROY", ..COMPOUND };
+            let results =
+                self.caller(patience).call(procedure, &self.machine, &compound.arguments());
+            let done = results
+                .and_then(|results| CompoundReply::parse(&results).and_then(|mut reply| reply.done(op)));
+            if let Err(error) = done {
+                tracing::debug!(%error, "the server was not told of the end");
+            }
+        }
+    }
+}
+
+/// The object at a path from the root of what the server shows, name by name.
+pub(crate) fn walk(client: &Arc<Client4>, path: &[u8], patience: Patience) -> Outcome<FileHandle> {
+    let names: Vec<&[u8]> =
+        path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    let mut requests = client.requests(patience, &client.machine);
+    let (mut handle, _) = requests.request(
+        Manner::asking("LOOKUP"),
+        |compound| compound.put_root().handle(),
+        |reply| {
+            reply.done(Op4::PutRootFh)?;
+            reply.handle()
+        },
+    )?;
+    for names in names.chunks(LOOKUPS_MAX) {
+        let (found, _) = requests.request(
+            Manner::asking("LOOKUP"),
+            |compound| {
+                let start = compound.put(&handle);
+                names.iter().fold(start, |compound, name| compound.lookup(name)).handle()
+            },
+            |reply| {
+                reply.done(Op4::PutFh)?;
+                names.iter().try_for_each(|_| reply.done(Op4::Lookup))?;
+                reply.handle()
+            },
+        )?;
+        handle = found;
+    }
+    Ok(handle)
+}
+
+/// Whether a failure of [`Client4::connect`] says that the server has not this minor version.
+pub(crate) fn is_other_version(error: &ClientError) -> bool {
+    error.status4() == Some(NfsStat4::MinorVersMismatch)
+}

@@ -1,0 +1,151 @@
+//! The session at work, with a server in this process that loses what it is told to.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use steadfast_client::nfs4::{ACCESS_READ, ACCESS_WRITE, ANONYMOUS};
+use steadfast_client::{ClientError, FileHandle, Identity};
+use steadfast_wire::nfs4::{Op4, Remove4Args};
+
+use super::fake::{Fake, USER, until};
+use super::session::{Manner, Outcome, Requests};
+use crate::transport::Patience;
+
+fn requests(fake: &Fake, patience: Patience) -> Requests {
+    let client = Arc::clone(&fake.client);
+    let caller = client.caller(patience);
+    Requests { client, caller, identity: USER, is_keeper: false }
+}
+
+/// Removes a name; whether the answer may be that to a repetition.
+fn remove(fake: &Fake, name: &str, patience: Patience) -> Outcome<bool> {
+    let mut requests = requests(fake, patience);
+    let arguments = Remove4Args { target: name.as_bytes() };
+    requests.request(
+        Manner::changing("REMOVE"),
+        |compound| compound.put_root().op(Op4::Remove, &arguments),
+        |reply| {
+            reply.done(Op4::PutRootFh)?;
+            reply.change(Op4::Remove).map(drop)
+        },
+    )?;
+    Ok(requests.caller.repeats.is_noted())
+}
+
+fn removed(fake: &Fake) -> Vec<String> {
+    let removed = fake.state.lock().removed.clone();
+    removed.into_iter().map(|name| String::from_utf8(name).unwrap()).collect()
+}
+
+#[test]
+fn what_is_sent_again_is_executed_once() {
+    let fake = Fake::start();
+    fake.state.lock().loses_replies = 2;
+    assert!(!remove(&fake, "a", Patience::default()).unwrap());
+    assert!(!remove(&fake, "b", Patience::default()).unwrap());
+    assert_eq!(removed(&fake), ["a", "b"]);
+    assert_eq!(fake.state.lock().sessions, 1);
+}
+
+#[test]
+fn a_change_whose_session_is_lost_is_made_again_and_known_as_that() {
+    let fake = Fake::start();
+    {
+        let mut state = fake.state.lock();
+        (state.loses_replies, state.loses_session) = (1, true);
+    }
+    assert!(remove(&fake, "a", Patience::default()).unwrap());
+    assert_eq!(removed(&fake), ["a", "a"]);
+    // Sent once, by a session that was lost before, it was not executed.
+    fake.lose_session();
+    assert!(!remove(&fake, "b", Patience::default()).unwrap());
+    assert_eq!(removed(&fake), ["a", "a", "b"]);
+    assert_eq!(fake.state.lock().sessions, 3);
+}
+
+#[test]
+fn what_was_given_up_is_executed_no_more_and_costs_no_slot() {
+    let fake = Fake::start();
+    fake.state.lock().is_deaf = true;
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for number in 0..100 {
+            let fake = &fake;
+            scope.spawn(move || {
+                let until = Some(Instant::now() + Duration::from_millis(300));
+                let patience = Patience { pid: 0, until };
+                let error = remove(fake, &format!("n{number}"), patience).unwrap_err();
+                assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
+            });
+        }
+    });
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    fake.state.lock().is_deaf = false;
+    // More than there are slots at one time.
+    thread::scope(|scope| {
+        for _ in 0..100 {
+            scope.spawn(|| remove(&fake, "after", Patience::default()).unwrap());
+        }
+    });
+    assert_eq!(removed(&fake), vec!["after"; 100]);
+    assert_eq!(fake.state.lock().sessions, 1);
+}
+
+fn stateid_of(fake: &Fake, file: &FileHandle, access: u32) -> [u8; 12] {
+    let mut requests = requests(fake, Patience::default());
+    requests.by_stateid(file, access, |_, stateid| Ok(stateid.other)).unwrap()
+}
+
+#[test]
+fn a_file_is_open_once_for_a_user_and_closed_with_the_last() {
+    let fake = Fake::start();
+    fake.take_told();
+    let file = FileHandle(b"file".to_vec());
+    let open = |access| requests(&fake, Patience::default()).open(&file, access).unwrap();
+    assert_eq!(stateid_of(&fake, &file, ACCESS_READ), ANONYMOUS.other);
+    open(ACCESS_READ);
+    open(ACCESS_READ);
+    let first = stateid_of(&fake, &file, ACCESS_READ);
+    assert!(first != ANONYMOUS.other && stateid_of(&fake, &file, ACCESS_WRITE) == ANONYMOUS.other);
+    open(ACCESS_WRITE);
+    assert_ne!(stateid_of(&fake, &file, ACCESS_WRITE), ANONYMOUS.other);
+    assert_eq!(fake.take_told(), ["open 1", "open 3"]);
+    // Of another user nothing is open.
+    let mut other = requests(&fake, Patience::default());
+    other.identity = Identity::user(7, 7);
+    let foreign = other.by_stateid(&file, ACCESS_READ, |_, stateid| Ok(stateid)).unwrap();
+    assert_eq!(foreign.other, ANONYMOUS.other);
+    assert!(!fake.client.close(&file, &USER) && !fake.client.close(&file, &USER));
+    assert!(fake.client.close(&file, &USER));
+    fake.client.close_unused(&file, &USER);
+    until("it is closed", || fake.state.lock().told == ["close"]);
+    until("it is forgotten", || fake.client.opens.all().is_empty());
+}
+
+#[test]
+fn what_is_open_is_reclaimed_before_anything_else() {
+    let fake = Fake::start();
+    fake.take_told();
+    let file = FileHandle(b"file".to_vec());
+    requests(&fake, Patience::default()).open(&file, ACCESS_WRITE).unwrap();
+    let before = stateid_of(&fake, &file, ACCESS_WRITE);
+    fake.restart();
+    assert!(!remove(&fake, "a", Patience::default()).unwrap());
+    assert_eq!(fake.take_told(), ["open 2", "reclaim 2", "complete"]);
+    assert_ne!(stateid_of(&fake, &file, ACCESS_WRITE), before);
+    assert_eq!(fake.take_told(), Vec::<String>::new());
+    // What is not given back is opened when it is used.
+    fake.state.lock().gives_no_grace = true;
+    fake.restart();
+    remove(&fake, "b", Patience::default()).unwrap();
+    assert_eq!(fake.take_told(), ["complete"]);
+    assert_ne!(stateid_of(&fake, &file, ACCESS_WRITE), ANONYMOUS.other);
+    assert_eq!(fake.take_told(), ["open 2"]);
+    // A session that is lost alone loses nothing else.
+    let before = stateid_of(&fake, &file, ACCESS_WRITE);
+    fake.lose_session();
+    remove(&fake, "c", Patience::default()).unwrap();
+    assert_eq!(fake.take_told(), ["complete"]);
+    assert_eq!(stateid_of(&fake, &file, ACCESS_WRITE), before);
+}
