@@ -11,14 +11,15 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::model::{Random, operate, tree};
 use common::mounts::{Mount, serve, stop, turn};
-use common::{PATIENCE, Place, Running, stderr, utf8};
+use common::{PATIENCE, Place, Running, ended, stderr, utf8};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 /// How long random operations go on.
@@ -34,30 +35,56 @@ fn restart(place: &Place, server: Running) -> Running {
     serve(place, port)
 }
 
-/// Operations of several threads, each in a directory of its own, and in an ordinary one beside.
-fn operate_both(mounts: &[&Mount], models: &Path, stops: &AtomicBool) -> usize {
-    let count = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for (number, mount) in mounts.iter().enumerate() {
-            let (count, name) = (&count, format!("t{number}"));
-            let (ours, model) = (mount.path(&name), models.join(&name));
-            fs::create_dir(&ours).unwrap();
-            fs::create_dir_all(&model).unwrap();
-            scope.spawn(move || {
-                let mut random = Random(0x5eed + number as u64);
-                while !stops.load(Ordering::Relaxed) {
-                    let seed = random.next();
-                    let told = operate(&ours, seed);
-                    assert_eq!(told, operate(&model, seed), "{name}: seed {seed}");
-                    if count.fetch_add(1, Ordering::Relaxed) % 500 == 499 {
-                        assert_eq!(tree(&ours), tree(&model), "{name}");
-                    }
-                }
-                assert_eq!(tree(&ours), tree(&model), "{name}");
-            });
+/// Tells a process of this program where to operate, and where in an ordinary directory beside.
+const OPERATOR: &str = "STEADFAST_OPERATOR";
+/// Tells a process of this program in which file to add to a number.
+const ADDER: &str = "STEADFAST_ADDER";
+
+/// A process of this program: its open files keep no other one from starting a server.
+fn start(test: &str, variable: &str, told: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(variable, told).spawn().unwrap()
+}
+
+/// Operates until the third file is there.
+#[test]
+fn operator() {
+    let Ok(told) = std::env::var(OPERATOR) else { return };
+    let parts: Vec<&Path> = told.split('|').map(Path::new).collect();
+    let [ours, model, end] = parts[..] else { panic!("{told}") };
+    let number = told.len() as u64 + u64::from(std::process::id());
+    let mut random = Random(number);
+    let mut count = 0;
+    while !end.exists() {
+        let seed = random.next();
+        assert_eq!(operate(ours, seed), operate(model, seed), "{told}: seed {seed}");
+        count += 1;
+        if count % 200 == 0 {
+            assert_eq!(tree(ours), tree(model), "{told}");
         }
+    }
+    assert_eq!(tree(ours), tree(model), "{told}");
+    println!("{told}: {count} operations");
+}
+
+/// Several processes operate, each in a directory of its own, and in an ordinary one beside, while something is done.
+fn operate_both<T>(mounts: &[&Mount], models: &Path, meanwhile: impl FnOnce() -> T) -> T {
+    let end = models.with_extension("end");
+    let _ = fs::remove_file(&end);
+    let operators = mounts.iter().enumerate().map(|(number, mount)| {
+        let name = format!("t{number}");
+        let (ours, model) = (mount.path(&name), models.join(&name));
+        fs::create_dir(&ours).unwrap();
+        fs::create_dir_all(&model).unwrap();
+        start("operator", OPERATOR, &[utf8(&ours), utf8(&model), utf8(&end)].join("|"))
     });
-    count.into_inner()
+    let operators: Vec<Child> = operators.collect();
+    let done = meanwhile();
+    fs::write(&end, "").unwrap();
+    for mut operator in operators {
+        assert!(ended(&mut operator, "a process that operates").success());
+    }
+    done
 }
 
 #[test]
@@ -68,17 +95,9 @@ fn random_operations_are_those_of_an_ordinary_directory() {
         let server = serve(&place, 0);
         let mount = Mount::new(&place, &server, "mount", options);
         let models = place.directory.path().join("models");
-        let stops = AtomicBool::new(false);
-        let count = thread::scope(|scope| {
-            scope.spawn(|| {
-                thread::sleep(OPERATING);
-                stops.store(true, Ordering::Relaxed);
-            });
-            operate_both(&[&mount, &mount, &mount], &models, &stops)
-        });
+        operate_both(&[&mount, &mount, &mount], &models, || thread::sleep(OPERATING));
         mount.unmount();
         assert_eq!(tree(&place.share), tree(&models), "at the server");
-        println!("{options}: {count} operations");
     }
 }
 
@@ -90,28 +109,19 @@ fn operations_go_on_over_kills_of_the_server() {
     let one = Mount::new(&place, &servers[0], "one", "nfsvers=4.2,timeo=20");
     let two = Mount::new(&place, &servers[0], "two", "nfsvers=4.1,timeo=20");
     let models = place.directory.path().join("models");
-    let stops = AtomicBool::new(false);
-    let count = thread::scope(|scope| {
-        let (place, stops_then) = (&place, &stops);
-        let killer = scope.spawn(move || {
-            for _ in 0..KILLS {
-                thread::sleep(Duration::from_millis(700));
-                let server = restart(place, servers.remove(0));
-                servers.push(server);
-            }
-            thread::sleep(Duration::from_millis(500));
-            stops_then.store(true, Ordering::Relaxed);
-            servers
-        });
-        let count = operate_both(&[&one, &two, &one], &models, &stops);
-        let servers = killer.join().unwrap();
-        one.unmount();
-        two.unmount();
-        drop(servers);
-        count
+    let servers = operate_both(&[&one, &two, &one], &models, || {
+        for _ in 0..KILLS {
+            thread::sleep(Duration::from_millis(700));
+            let server = restart(&place, servers.remove(0));
+            servers.push(server);
+        }
+        thread::sleep(Duration::from_millis(500));
+        servers
     });
+    one.unmount();
+    two.unmount();
     assert_eq!(tree(&place.share), tree(&models), "at the server");
-    println!("{count} operations over {KILLS} kills");
+    drop(servers);
 }
 
 #[test]
@@ -132,6 +142,10 @@ fn what_is_open_outlives_its_name_and_the_server() {
     }
     fs::remove_file(mount.path("removed")).unwrap();
     assert!(!mount.path("removed").exists());
+    // Starting a program waits for data of open files that is not at the server.
+    for file in [&removed, &kept] {
+        file.sync_all().unwrap();
+    }
     let server = restart(&place, server);
     for file in [&mut removed, &mut kept] {
         file.write_all(b"after").unwrap();
@@ -161,8 +175,8 @@ fn a_name_is_made_exclusively_once_over_kills() {
     let Some(_turn) = turn() else { return };
     let place = Place::new();
     let mut servers = vec![serve(&place, 0)];
-    let mounts = ["one", "two"]
-        .map(|name| Mount::new(&place, &servers[0], name, "nfsvers=4.1,timeo=20"));
+    let mounts =
+        ["one", "two"].map(|name| Mount::new(&place, &servers[0], name, "nfsvers=4.1,timeo=20"));
     let made = thread::scope(|scope| {
         let makers: Vec<_> = mounts
             .iter()
@@ -192,7 +206,7 @@ fn a_name_is_made_exclusively_once_over_kills() {
     let mut made = made;
     made.sort_unstable();
     assert_eq!(made, (0..300).collect::<Vec<_>>());
-    mounts.map(Mount::unmount);
+    mounts.into_iter().for_each(Mount::unmount);
 }
 
 #[test]
@@ -314,4 +328,117 @@ fn versions_are_named_and_refused() {
         let told = common::output(&["mount", "-o", &options, &source, utf8(&at)]);
         assert!(!told.status.success() && stderr(&told).contains(part), "{}", stderr(&told));
     }
+}
+
+/// Locks the whole file, by fcntl(2) or flock(2); false if another has it.
+fn lock(file: &File, way: &str, how: FlockOperation) -> bool {
+    let locked = match way {
+        "fcntl" => rustix::fs::fcntl_lock(file, how),
+        _ => rustix::fs::flock(file, how),
+    };
+    match locked {
+        Ok(()) => true,
+        Err(Errno::AGAIN | Errno::ACCESS) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn locks_keep_other_mounts_out_whatever_they_speak() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let server = serve(&place, 0);
+    fs::write(place.share.join("file"), "0000").unwrap();
+    let versions = ["4.1", "4.2", "3"];
+    let mounts = versions
+        .map(|version| Mount::new(&place, &server, version, &format!("lock,nfsvers={version}")));
+    let files: Vec<File> = mounts.iter().map(|mount| open(&mount.path("file"))).collect();
+    let (exclusive, shared) =
+        (FlockOperation::NonBlockingLockExclusive, FlockOperation::NonBlockingLockShared);
+    for holder in 0..3 {
+        for way in ["fcntl", "flock"] {
+            assert!(lock(&files[holder], way, exclusive), "{holder} {way}");
+            for other in (0..3).filter(|other| *other != holder) {
+                assert!(!lock(&files[other], way, exclusive), "{holder} {other} {way}");
+                assert!(!lock(&files[other], "flock", shared), "{holder} {other} {way}");
+            }
+            assert!(lock(&files[holder], way, shared));
+            for other in (0..3).filter(|other| *other != holder) {
+                assert!(lock(&files[other], way, shared), "{holder} {other} {way}");
+                assert!(!lock(&files[holder], way, exclusive), "{holder} {other} {way}");
+                lock(&files[other], way, FlockOperation::Unlock);
+            }
+            lock(&files[holder], way, FlockOperation::Unlock);
+        }
+    }
+    // The last close ends a lock, and each close of the process with fcntl.
+    for way in ["fcntl", "flock"] {
+        let again = open(&mounts[0].path("file"));
+        assert!(lock(&again, way, exclusive));
+        drop(again);
+        let begun = Instant::now();
+        while !lock(&files[1], way, exclusive) {
+            assert!(begun.elapsed() < PATIENCE, "{way}: the lock is not freed");
+            thread::sleep(Duration::from_millis(10));
+        }
+        lock(&files[1], way, FlockOperation::Unlock);
+    }
+    drop(files);
+    mounts.into_iter().for_each(Mount::unmount);
+}
+
+/// How often each process adds.
+const TIMES: u64 = 60;
+
+#[test]
+fn adder() {
+    let Ok(told) = std::env::var(ADDER) else { return };
+    let file = open(Path::new(&told));
+    for _ in 0..TIMES {
+        assert!(lock(&file, "fcntl", FlockOperation::LockExclusive));
+        let mut text = [0; 4];
+        file.read_exact_at(&mut text, 0).unwrap();
+        let number: u64 = std::str::from_utf8(&text).unwrap().parse().unwrap();
+        thread::sleep(Duration::from_millis(3));
+        file.write_all_at(format!("{:04}", number + 1).as_bytes(), 0).unwrap();
+        assert!(lock(&file, "fcntl", FlockOperation::Unlock));
+    }
+}
+
+/// Each adds to a number in the file, which stays open, as often; the server is killed meanwhile.
+#[test]
+fn locks_are_held_over_kills_of_the_server() {
+    let Some(_turn) = turn() else { return };
+    let place = Place::new();
+    let mut servers = vec![serve(&place, 0)];
+    fs::write(place.share.join("file"), "0000").unwrap();
+    fs::write(place.share.join("held"), "").unwrap();
+    let mounts = ["one", "two"]
+        .map(|name| Mount::new(&place, &servers[0], name, "lock,nfsvers=4.2,timeo=20"));
+    let held = open(&mounts[0].path("held"));
+    assert!(lock(&held, "fcntl", FlockOperation::NonBlockingLockExclusive));
+    let adders =
+        [0, 0, 1, 1].map(|mount: usize| start("adder", ADDER, utf8(&mounts[mount].path("file"))));
+    for _ in 0..KILLS {
+        thread::sleep(Duration::from_millis(500));
+        let server = restart(&place, servers.remove(0));
+        servers.push(server);
+    }
+    for mut adder in adders {
+        assert!(ended(&mut adder, "a process that adds").success());
+    }
+    let number = fs::read_to_string(place.share.join("file")).unwrap();
+    assert_eq!(number.parse(), Ok(4 * TIMES));
+    let other = open(&mounts[1].path("held"));
+    assert!(!lock(&other, "fcntl", FlockOperation::NonBlockingLockShared));
+    held.write_all_at(b"mine", 0).unwrap();
+    assert!(lock(&held, "fcntl", FlockOperation::Unlock));
+    assert!(lock(&other, "fcntl", FlockOperation::NonBlockingLockShared));
+    assert_eq!(fs::read(mounts[1].path("held")).unwrap(), b"mine");
+    drop((held, other));
+    mounts.into_iter().for_each(Mount::unmount);
 }

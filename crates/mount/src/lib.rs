@@ -185,7 +185,10 @@ impl Mounted {
     /// [`guard()`]. To be called by the thread that serves. A mount works without that, too.
     pub fn guard_with(&self, command: Command) {
         let Some((_, minor)) = self.place.device else { return };
-        let ledger = self.volume.locks().and_then(|locks| locks.ledger().ok());
+        // With NFSv4 the server frees what a client has left, after its lease.
+        let has_ledger = self.volume.server().nfs4.is_none();
+        let locks = self.volume.locks().filter(|_| has_ledger);
+        let ledger = locks.and_then(|locks| locks.ledger().ok());
         match guard::start(command, minor, ledger) {
             Ok(guard) => {
                 tracing::debug!(pid = guard.id(), "a process looks after the mount");
@@ -227,7 +230,7 @@ impl Mounted {
                 }
             }
         })?;
-        if volume.locks().is_some() {
+        if volume.locks().is_some() && volume.server().nfs4.is_none() {
             // Without it what a dead mount has locked stays so until the next mount.
             let _ = thread::Builder::new()
                 .name("nfs-free".to_owned())

@@ -376,10 +376,10 @@ impl Options {
         }
         if matches!(options.version, Version::V4(_)) {
             if options.journal.is_some() {
-                return Err(bad(text, "a journal needs nfsvers=3: leave out journal= or nfsvers=4"));
-            }
-            if options.local_locks != LocalLocks::ALL {
-                return Err(bad(text, "with nfsvers=4 all locks are this host's: add nolock"));
+                return Err(bad(
+                    text,
+                    "a journal needs nfsvers=3: leave out journal= or nfsvers=4",
+                ));
             }
         }
         Ok(options)
@@ -624,7 +624,6 @@ mod tests {
             ("nfsvers=4,minorversion=0", "nfsvers=3, 4.1 and 4.2 are"),
             ("vers=5", "write nfsvers=3, 4.1 or 4.2"),
             ("nolock,nfsvers=4.2,journal=/j", "a journal needs nfsvers=3"),
-            ("nfsvers=4.2", "add nolock"),
             ("sec=krb5p", "only sec=sys"),
             ("journal=var/x", "whole path, from /"),
             ("journal_sync=3", "need journal="),

@@ -376,8 +376,7 @@ impl Recovery {
         files.extend(more.map(|(file, identity)| Witness { file, identity }));
         let losses = server.link.losses();
         let commit = |one: &Witness| {
-            let commit =
-                |nfs: &mut Calls| or_later(nfs.commit(&one.file, 0, COMMITTED_BYTES));
+            let commit = |nfs: &mut Calls| or_later(nfs.commit(&one.file, 0, COMMITTED_BYTES));
             let told = server.call_once(&one.identity, patience, commit)?;
             let told = told?;
             self.saw_commit((&one.file, &one.identity), told.verifier, losses);

@@ -16,8 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex, RwLock};
 use steadfast_client::{
-    Attributes, ClientError, FileSystemStatistics, FileType, Identity, NfsStat3, Time,
-    Wcc,
+    Attributes, ClientError, FileSystemStatistics, FileType, Identity, NfsStat3, Time, Wcc,
 };
 
 use crate::calls::Calls;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steadfast_client::nfs4::{Attributes4, Compound, CompoundReply};
 use steadfast_client::{
-    Access, AcceptedError, Attributes, ClientError, Entry, FileHandle, FileSystemInfo,
+    AcceptedError, Access, Attributes, ClientError, Entry, FileHandle, FileSystemInfo,
     FileSystemStatistics, Identity, Listing, Lookup, PathConfiguration, RecoveryStatus,
     SymlinkTarget, Time,
 };
@@ -39,7 +39,10 @@ pub(super) fn told(attributes: Option<&Attributes4>) -> Option<Attributes> {
 }
 
 fn no_attributes() -> ClientError {
-    ClientError::Contradiction { procedure: "GETATTR", why: "attributes that each object has are missing" }
+    ClientError::Contradiction {
+        procedure: "GETATTR",
+        why: "attributes that each object has are missing",
+    }
 }
 
 impl Calls4 {

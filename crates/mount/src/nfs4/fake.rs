@@ -13,9 +13,9 @@ use steadfast_client::nfs4::{NfsStat4, StateId4};
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, ChangeInfo4, Close4Args, CompoundHead4, CompoundReplyHead4,
     CreateSession4Args, CreateSession4Result, DestroyClientId4Args, DestroySession4Args,
-    ExchangeId4Args, ExchangeId4Result, Fattr4, GetAttr4Args, Op4, Open4Args, Open4Result,
-    OpenClaim4, OpenDelegation4, PutFh4Args, ReclaimComplete4Args, Remove4Args, Sequence4Args,
-    Sequence4Result, StateProtectResult4,
+    ExchangeId4Args, ExchangeId4Result, Fattr4, FreeStateId4Args, GetAttr4Args, Lock4Args,
+    LockU4Args, Locker4, Op4, Open4Args, Open4Result, OpenClaim4, OpenDelegation4, PutFh4Args,
+    ReclaimComplete4Args, Remove4Args, Sequence4Args, Sequence4Result, StateProtectResult4,
 };
 use steadfast_wire::rpc::{AcceptStat, CallHeader, ReplyHeader};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
@@ -302,6 +302,31 @@ impl State {
                 self.told.push("close".to_owned());
                 arguments.open_stateid.encode(w);
             }
+            Op4::Lock => {
+                let arguments = Lock4Args::decode(r).unwrap();
+                if arguments.reclaim && self.gives_no_grace {
+                    return NfsStat4::NoGrace;
+                }
+                let by = match arguments.locker {
+                    Locker4::Open { open_stateid, .. } => open_stateid,
+                    Locker4::Lock { lock_stateid, .. } => lock_stateid,
+                };
+                if !self.is_known(&by) {
+                    return NfsStat4::BadStateId;
+                }
+                let what = if arguments.reclaim { "relock" } else { "lock" };
+                self.told.push(format!("{what} {}", arguments.offset));
+                self.stateid().encode(w);
+            }
+            Op4::LockU => {
+                let arguments = LockU4Args::decode(r).unwrap();
+                if !self.is_known(&arguments.lock_stateid) {
+                    return NfsStat4::BadStateId;
+                }
+                self.told.push(format!("unlock {}", arguments.offset));
+                arguments.lock_stateid.encode(w);
+            }
+            Op4::FreeStateId => drop(FreeStateId4Args::decode(r).unwrap()),
             other => panic!("{other:?} is not expected"),
         }
         NfsStat4::Ok

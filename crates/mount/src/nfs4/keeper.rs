@@ -10,8 +10,8 @@ use steadfast_client::nfs4::{
 };
 use steadfast_client::{ClientError, FileHandle, Identity, Procedure, RpcTransport};
 use steadfast_wire::nfs4::{
-    Attribute4, Bitmap4, DestroyClientId4Args, DestroySession4Args, FreeStateId4Args, Op4,
-    OpenClaim4, ReclaimComplete4Args, StateId4, TestStateId4Args,
+    Attribute4, Bitmap4, DestroyClientId4Args, DestroySession4Args, FreeStateId4Args, LockType4,
+    LockU4Args, Op4, OpenClaim4, ReclaimComplete4Args, StateId4, TestStateId4Args,
 };
 
 use super::opens::Open4;
@@ -142,7 +142,9 @@ impl Client4 {
     /// A request that does nothing renews the lease.
     fn renew(self: &Arc<Self>) {
         let mut requests = self.requests(Patience::default(), &self.machine);
-        if let Err(error) = requests.request(Manner::asking("SEQUENCE"), |compound| compound, |_| Ok(())) {
+        if let Err(error) =
+            requests.request(Manner::asking("SEQUENCE"), |compound| compound, |_| Ok(()))
+        {
             tracing::debug!(%error, "the lease was not renewed");
             // Once more, and not at once.
             thread::sleep(AGAIN.0);
@@ -190,7 +192,14 @@ impl Client4 {
             for open in self.opens.all() {
                 if self.reclaim(&open, epoch)? { reclaimed += 1 } else { lost += 1 }
             }
-            tracing::info!(reclaimed, lost, "the server has lost what is open: it was told again");
+            let (locks, lost_locks) = self.reclaim_locks(epoch)?;
+            tracing::info!(
+                reclaimed,
+                lost,
+                locks,
+                lost_locks,
+                "the server has lost what is open and locked: it was told again"
+            );
         }
         self.complete_reclaim(patience)?;
         self.state.lock().reclaimed = epoch;
@@ -233,6 +242,74 @@ impl Client4 {
         }
     }
 
+    /// Tells a server that has lost them of all locks that are held. Returns how many owners have theirs again, and how
+    /// many have lost theirs.
+    fn reclaim_locks(self: &Arc<Self>, epoch: u64) -> Outcome<(u32, u32)> {
+        let holder = self.holder.lock().clone();
+        let Some(holder) = holder else { return Ok((0, 0)) };
+        let (mut reclaimed, mut lost) = (0, 0);
+        for holding in holder.held() {
+            let open = self.opens.find(&holding.handle, &holding.identity);
+            let open = open.and_then(|open| {
+                let (stateid, of) = open.stateid()?;
+                (of == epoch).then_some((open, stateid))
+            });
+            let mut has_all = open.is_some();
+            if let Some((open, stateid)) = &open {
+                for range in &holding.ranges {
+                    let locked = self.patiently(|| {
+                        let mut requests = self.requests(Patience::default(), &open.identity);
+                        requests.lock_by(open, *stateid, holding.number, *range, true)
+                    });
+                    match locked {
+                        Ok(()) => {}
+                        Err(error) if error.status4().is_some() => {
+                            tracing::debug!(%error, "a lock is not reclaimed");
+                            has_all = false;
+                            break;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            if has_all {
+                reclaimed += 1;
+                continue;
+            }
+            lost += 1;
+            // What is lost is not to keep others out.
+            if let Some((open, _)) = &open {
+                self.free_lock(open, holding.number);
+            }
+            holder.lost(holding.number);
+        }
+        // What nobody holds any more was not reclaimed.
+        for open in self.opens.all() {
+            open.locks.lock().retain(|_, lock| lock.is_of(epoch));
+        }
+        Ok((reclaimed, lost))
+    }
+
+    /// Gives up what an owner of locks has got back in part.
+    fn free_lock(self: &Arc<Self>, open: &Open4, number: u32) {
+        let Some((stateid, _)) = open.lock_of(number).stateid else { return };
+        let lock_stateid = StateId4 { seqid: 0, ..stateid };
+        let (locktype, offset, length) = (LockType4::Write, 0, u64::MAX);
+        let arguments = LockU4Args { locktype, seqid: 0, lock_stateid, offset, length };
+        let freed = self.requests(Patience::default(), &open.identity).request(
+            Manner::changing("LOCKU"),
+            |compound| compound.put(&open.handle).op(Op4::LockU, &arguments),
+            |reply| {
+                reply.done(Op4::PutFh)?;
+                reply.stateid(Op4::LockU).map(drop)
+            },
+        );
+        if let Err(error) = freed {
+            tracing::debug!(%error, "a lock that is lost was not freed");
+        }
+        open.locks.lock().remove(&number);
+    }
+
     /// Asks again while the server says "later".
     fn patiently<R>(&self, mut ask: impl FnMut() -> Outcome<R>) -> Outcome<R> {
         let mut pause = AGAIN.0;
@@ -254,13 +331,17 @@ impl Client4 {
     fn look_at_opens(self: &Arc<Self>) {
         let epoch = self.epoch();
         let opens = self.opens.all();
-        let of_epoch = opens.iter().filter_map(|open| {
-            let (stateid, of) = open.stateid()?;
-            (of == epoch).then_some((open, stateid))
-        });
-        let held: Vec<(&Arc<Open4>, StateId4)> = of_epoch.collect();
+        let mut held: Vec<(&Arc<Open4>, Option<u32>, StateId4)> = Vec::new();
+        for open in &opens {
+            let of_epoch = |(stateid, of): (StateId4, u64)| (of == epoch).then_some(stateid);
+            held.extend(open.stateid().and_then(of_epoch).map(|stateid| (open, None, stateid)));
+            for (number, lock) in &*open.locks.lock() {
+                let stateid = lock.stateid.and_then(of_epoch);
+                held.extend(stateid.map(|stateid| (open, Some(*number), stateid)));
+            }
+        }
         for part in held.chunks(TESTED_MAX) {
-            let stateids: Vec<StateId4> = part.iter().map(|(_, stateid)| *stateid).collect();
+            let stateids: Vec<StateId4> = part.iter().map(|(.., stateid)| *stateid).collect();
             let arguments = TestStateId4Args { stateids };
             let tested = self.requests(Patience::default(), &self.machine).request(
                 Manner::asking("TEST_STATEID"),
@@ -268,12 +349,15 @@ impl Client4 {
                 |reply| reply.test_stateid(),
             );
             let Ok((tested, _)) = tested else { return };
-            for ((open, stateid), status) in part.iter().zip(tested.status_codes) {
+            for ((open, number, stateid), status) in part.iter().zip(tested.status_codes) {
                 if status == NfsStat4::Ok || status == NfsStat4::OldStateId {
                     continue;
                 }
-                tracing::warn!(?status, "the server has taken away what was open: it is opened anew");
-                open.invalidate(*stateid);
+                tracing::warn!(?status, "the server has taken away what was open or locked");
+                match number {
+                    Some(number) => self.lose_lock(open, *number),
+                    None => self.lose_open(open, *stateid),
+                }
                 let arguments = FreeStateId4Args { stateid: *stateid };
                 let freed = self.requests(Patience::default(), &open.identity).request(
                     Manner::changing("FREE_STATEID"),
@@ -305,7 +389,10 @@ impl Client4 {
             let mut state = self.state.lock();
             state.is_closed = true;
             let known = state.session.take();
-            (known.map(|session| (session.slots.session(), session.clientid)), self.settings.minor_version)
+            (
+                known.map(|session| (session.slots.session(), session.clientid)),
+                self.settings.minor_version,
+            )
         };
         self.changed.notify_all();
         let Some((sessionid, clientid)) = session else { return };
@@ -316,8 +403,9 @@ impl Client4 {
             let procedure = Procedure { name: "DESTROY", ..COMPOUND };
             let results =
                 self.caller(patience).call(procedure, &self.machine, &compound.arguments());
-            let done = results
-                .and_then(|results| CompoundReply::parse(&results).and_then(|mut reply| reply.done(op)));
+            let done = results.and_then(|results| {
+                CompoundReply::parse(&results).and_then(|mut reply| reply.done(op))
+            });
             if let Err(error) = done {
                 tracing::debug!(%error, "the server was not told of the end");
             }

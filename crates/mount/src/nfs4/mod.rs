@@ -13,12 +13,14 @@ mod calls;
 mod convert;
 mod data;
 mod keeper;
+mod locks;
 mod names;
 mod opens;
 mod session;
 
 pub(crate) use calls::Calls4;
 pub(crate) use keeper::{is_other_version, walk};
+pub(crate) use locks::{Holder4, Holding, LockAsker};
 pub(crate) use session::Client4;
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use steadfast_wire::nfs4::{
     Close4Args, DelegReturn4Args, Op4, OpenClaim4, OpenDelegation4, StateId4,
 };
 
+use super::locks::Locks4;
 use super::session::{Client4, Manner, Outcome, Requests};
 use crate::transport::Patience;
 
@@ -27,6 +28,8 @@ pub(super) struct Open4 {
     /// Held by who opens or closes it at the server.
     turn: Mutex<()>,
     held: Mutex<Held>,
+    /// What is locked by it.
+    pub(super) locks: Locks4,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,7 +73,7 @@ pub(super) fn owner_of(identity: &Identity) -> Vec<u8> {
 }
 
 impl Opens {
-    fn find(&self, handle: &FileHandle, identity: &Identity) -> Option<Arc<Open4>> {
+    pub(super) fn find(&self, handle: &FileHandle, identity: &Identity) -> Option<Arc<Open4>> {
         self.all.lock().get(&(handle.clone(), owner_of(identity))).cloned()
     }
 
@@ -85,6 +88,7 @@ impl Opens {
                 owner,
                 turn: Mutex::default(),
                 held: Mutex::default(),
+                locks: Locks4::default(),
             })
         });
         open.held.lock().count += count;
@@ -102,7 +106,8 @@ impl Opens {
     /// Forgets what nobody has open.
     fn forget(&self, open: &Open4) {
         let mut all = self.all.lock();
-        if open.held.lock().count == 0 {
+        let held = *open.held.lock();
+        if held.count == 0 && held.stateid.is_none() {
             all.remove(&(open.handle.clone(), open.owner.clone()));
         }
     }
@@ -200,7 +205,7 @@ impl Requests {
     }
 
     /// The stateid of a file that is open at the server for what is asked, which is opened if it is not.
-    fn open_for(&mut self, open: &Arc<Open4>, access: u32) -> Outcome<StateId4> {
+    pub(super) fn open_for(&mut self, open: &Arc<Open4>, access: u32) -> Outcome<StateId4> {
         let _turn = open.turn(self.caller.patience)?;
         let wanted = {
             let mut held = open.held.lock();
@@ -290,7 +295,7 @@ impl Requests {
             if let Err(error) = &outcome {
                 tracing::info!(%error, "the server does not know what is open: it is opened anew");
             }
-            open.invalidate(stateid);
+            self.client.lose_open(&open, stateid);
             times += 1;
         }
     }
@@ -307,7 +312,7 @@ impl Requests {
             held.access = 0;
             held.stateid.take().filter(|(_, epoch)| *epoch == self.client.epoch())
         };
-        let Some((open_stateid, _)) = stateid else { return Ok(()) };
+        let Some((open_stateid, epoch)) = stateid else { return Ok(()) };
         let arguments = Close4Args { seqid: 0, open_stateid };
         let closed = self.request(
             Manner::changing("CLOSE"),
@@ -317,7 +322,19 @@ impl Requests {
                 reply.stateid(Op4::Close).map(drop)
             },
         );
-        closed.map(drop)
+        match closed {
+            // Locks end soon: the unlock is on its way.
+            Err(error) if error.status4() == Some(NfsStat4::LocksHeld) => {
+                let mut held = open.held.lock();
+                held.stateid.get_or_insert((open_stateid, epoch));
+                self.client.opens.unclaimed.lock().push_back((Instant::now(), Arc::clone(open)));
+                Ok(())
+            }
+            closed => {
+                open.locks.lock().clear();
+                closed.map(drop)
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use steadfast_client::nfs4::{
 use steadfast_client::{ClientError, Identity, Procedure, RpcTransport};
 use steadfast_wire::nfs4::{Sequence4Args, Sequence4Result};
 
+use super::locks::Holder4;
 use super::opens::Opens;
 use crate::options::TRANSFER_BYTES_MAX;
 use crate::pool::Pool;
@@ -44,6 +45,8 @@ pub(crate) struct Client4 {
     pub(super) changed: Condvar,
     pub(super) opens: Opens,
     pub(super) closers: Pool,
+    /// Whoever knows what is locked.
+    pub(super) holder: Mutex<Option<Arc<dyn Holder4>>>,
     /// How often the server has lost, or may have lost, what was open: stateids of before are worth nothing.
     pub(super) epoch: AtomicU64,
 }
@@ -120,6 +123,7 @@ impl Client4 {
             changed: Condvar::new(),
             opens: Opens::default(),
             closers: Pool::new(CLOSERS),
+            holder: Mutex::new(None),
             epoch: AtomicU64::new(0),
         })
     }
@@ -179,6 +183,22 @@ impl Client4 {
                 return Err(error);
             }
         }
+    }
+
+    /// Waits until what the server has lost is reclaimed.
+    pub(super) fn await_session(&self, patience: Patience, since: Instant) -> Outcome<()> {
+        let mut state = self.state.lock();
+        while !state.is_ready {
+            if state.is_closed || self.link.is_closed() {
+                return Err(ClientError::Closed);
+            }
+            if self.changed.wait_for(&mut state, patience.nap()).timed_out()
+                && let Some(error) = patience.end(since)
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Gives a slot back; if the server has answered its request, the next one has the next number.
@@ -404,8 +424,15 @@ impl Requests {
                 Ok(Reply::Lost)
             }
             Some(
-                BadHighSlot | BadSession | BadSlot | ConnNotBoundToSession | DeadSession | Expired
-                | SeqFalseRetry | SeqMisordered | StaleClientId,
+                BadHighSlot
+                | BadSession
+                | BadSlot
+                | ConnNotBoundToSession
+                | DeadSession
+                | Expired
+                | SeqFalseRetry
+                | SeqMisordered
+                | StaleClientId,
             ) => {
                 if repeats.is_noted() {
                     self.caller.repeats.note();

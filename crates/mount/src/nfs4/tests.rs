@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use steadfast_client::nfs4::{ACCESS_READ, ACCESS_WRITE, ANONYMOUS};
+use steadfast_client::nlm::NlmStat;
 use steadfast_client::{ClientError, FileHandle, Identity};
 use steadfast_wire::nfs4::{Op4, Remove4Args};
 
 use super::fake::{Fake, USER, until};
+use super::locks::{Holder4, Holding, LockAsker};
 use super::session::{Manner, Outcome, Requests};
 use crate::transport::Patience;
 
@@ -148,4 +151,55 @@ fn what_is_open_is_reclaimed_before_anything_else() {
     remove(&fake, "c", Patience::default()).unwrap();
     assert_eq!(fake.take_told(), ["complete"]);
     assert_eq!(stateid_of(&fake, &file, ACCESS_WRITE), before);
+}
+
+/// An owner that has two ranges, as a program has got them.
+#[derive(Debug)]
+struct Owner {
+    holding: Holding,
+    lost: Mutex<Vec<u32>>,
+}
+
+impl Holder4 for Owner {
+    fn held(&self) -> Vec<Holding> {
+        vec![self.holding.clone()]
+    }
+
+    fn lost(&self, number: u32) {
+        self.lost.lock().push(number);
+    }
+}
+
+#[test]
+fn locks_are_reclaimed_with_their_opens_or_lost() {
+    let fake = Fake::start();
+    fake.take_told();
+    let handle = FileHandle(b"file".to_vec());
+    let ranges = vec![(0, 5, true), (10, u64::MAX, false)];
+    let holding = Holding { identity: USER, handle: handle.clone(), number: 9, ranges };
+    let owner = Arc::new(Owner { holding: holding.clone(), lost: Mutex::default() });
+    fake.client.hold_locks_of(Arc::clone(&owner) as Arc<dyn Holder4>);
+    let patience = Patience::default();
+    requests(&fake, patience).open(&handle, ACCESS_READ | ACCESS_WRITE).unwrap();
+    let asker = LockAsker { identity: &USER, handle: &handle, number: 9 };
+    for range in &holding.ranges {
+        assert_eq!(fake.client.lock(asker, *range, patience).unwrap(), NlmStat::Granted);
+    }
+    assert_eq!(fake.take_told(), ["open 3", "lock 0", "lock 10"]);
+    fake.restart();
+    remove(&fake, "a", patience).unwrap();
+    assert_eq!(fake.take_told(), ["reclaim 3", "relock 0", "relock 10", "complete"]);
+    assert!(owner.lost.lock().is_empty());
+    assert_eq!(fake.client.unlock(asker, (0, 5), patience).unwrap(), NlmStat::Granted);
+    assert_eq!(fake.take_told(), ["unlock 0"]);
+    assert_eq!(fake.client.lock(asker, (0, 5, true), patience).unwrap(), NlmStat::Granted);
+    // Somebody else may have had it meanwhile.
+    fake.state.lock().gives_no_grace = true;
+    fake.restart();
+    remove(&fake, "b", patience).unwrap();
+    assert_eq!(*owner.lost.lock(), [9]);
+    // Nothing is unlocked that is not there.
+    fake.take_told();
+    assert_eq!(fake.client.unlock(asker, (0, u64::MAX), patience).unwrap(), NlmStat::Granted);
+    assert_eq!(fake.take_told(), Vec::<String>::new());
 }

@@ -145,9 +145,7 @@ impl Volume {
         let opened = self.call(asker, |nfs| nfs.open(&node.handle(), reads, writes));
         match of_node(node, opened) {
             // Who may execute a file may have it read for that, and no more.
-            Err(error)
-                if flags & FMODE_EXEC != 0 && error.status() == Some(NfsStat3::Acces) =>
-            {
+            Err(error) if flags & FMODE_EXEC != 0 && error.status() == Some(NfsStat3::Acces) => {
                 Ok(())
             }
             opened => Ok(opened?),
