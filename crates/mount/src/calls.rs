@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_client::{
-    Access, Attributes, ClientError, Commit, CreateHow3, FileHandle, FileSystemInfo,
+    AcceptedError, Access, Attributes, ClientError, Commit, CreateHow3, FileHandle, FileSystemInfo,
     FileSystemStatistics, Identity, Linked, Listing, Lookup, Made, MknodData3, Nfs3Client,
     PathConfiguration, Read, RecoveryStatus, Renamed, Settings, StableHow, SymlinkTarget, Time,
     Wcc, Write,
@@ -37,6 +37,27 @@ impl Calls {
         match self {
             Self::V3(_) => Ok(()),
             Self::V4(nfs) => nfs.open(file, reads, writes),
+        }
+    }
+}
+
+/// The recovery program is for journals, which speak NFSv3.
+fn without_recovery<T>() -> Outcome<T> {
+    Err(ClientError::Accepted(AcceptedError::ProgramUnavailable))
+}
+
+impl Calls {
+    pub(crate) fn recovery_status(&mut self, object: &FileHandle) -> Outcome<RecoveryStatus> {
+        match self {
+            Self::V3(nfs) => nfs.recovery_status(object),
+            Self::V4(_) => without_recovery(),
+        }
+    }
+
+    pub(crate) fn recovery_sync(&mut self, object: &FileHandle) -> Outcome<[u8; 8]> {
+        match self {
+            Self::V3(nfs) => nfs.recovery_sync(object),
+            Self::V4(_) => without_recovery(),
         }
     }
 }
@@ -83,6 +104,4 @@ calls! {
     fn fsinfo(root: &FileHandle) -> FileSystemInfo;
     fn pathconf(object: &FileHandle) -> PathConfiguration;
     fn commit(file: &FileHandle, offset: u64, count: u32) -> Commit;
-    fn recovery_status(object: &FileHandle) -> RecoveryStatus;
-    fn recovery_sync(object: &FileHandle) -> [u8; 8];
 }

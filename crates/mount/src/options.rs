@@ -374,13 +374,9 @@ impl Options {
                 "journal_size, journal_sync and compress need journal=DIRECTORY",
             ));
         }
-        if matches!(options.version, Version::V4(_)) {
-            if options.journal.is_some() {
-                return Err(bad(
-                    text,
-                    "a journal needs nfsvers=3: leave out journal= or nfsvers=4",
-                ));
-            }
+        if matches!(options.version, Version::V4(_)) && options.journal.is_some() {
+            let why = "a journal needs nfsvers=3: leave out journal= or nfsvers=4";
+            return Err(bad(text, why));
         }
         Ok(options)
     }

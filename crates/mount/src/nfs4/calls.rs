@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use steadfast_client::nfs4::{Attributes4, Compound, CompoundReply};
 use steadfast_client::{
-    AcceptedError, Access, Attributes, ClientError, Entry, FileHandle, FileSystemInfo,
-    FileSystemStatistics, Identity, Listing, Lookup, PathConfiguration, RecoveryStatus,
-    SymlinkTarget, Time,
+    Access, Attributes, ClientError, Entry, FileHandle, FileSystemInfo, FileSystemStatistics,
+    Identity, Listing, Lookup, PathConfiguration, SymlinkTarget, Time,
 };
 use steadfast_wire::nfs4::{Attribute4, Bitmap4, Op4, ReadDir4Args};
 
@@ -303,15 +302,5 @@ impl Calls4 {
             case_insensitive: of.is_case_insensitive.unwrap_or(false),
             case_preserving: of.preserves_case.unwrap_or(true),
         })
-    }
-
-    /// The recovery program is for journals, which speak NFSv3.
-    pub(crate) fn recovery_status(&mut self, _: &FileHandle) -> Outcome<RecoveryStatus> {
-        Err(ClientError::Accepted(AcceptedError::ProgramUnavailable))
-    }
-
-    /// As [`Self::recovery_status`].
-    pub(crate) fn recovery_sync(&mut self, _: &FileHandle) -> Outcome<[u8; 8]> {
-        Err(ClientError::Accepted(AcceptedError::ProgramUnavailable))
     }
 }

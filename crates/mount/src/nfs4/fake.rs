@@ -228,37 +228,41 @@ impl State {
         stateid.other[8..] == (self.boot as u32).to_be_bytes()
     }
 
+    /// A client, or its session.
+    fn make(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) {
+        if op == Op4::ExchangeId {
+            ExchangeId4Args::decode(r).unwrap();
+            let told = ExchangeId4Result {
+                clientid: self.boot + 1,
+                sequenceid: 1,
+                flags: 0,
+                state_protect: StateProtectResult4::None,
+                server_minor_id: 0,
+                server_major_id: b"fake",
+                server_scope: b"fake",
+                server_impl_id: Vec::new(),
+            };
+            told.encode(w);
+        } else {
+            let wanted = CreateSession4Args::decode(r).unwrap();
+            self.sessions += 1;
+            self.session = self.sessions;
+            self.slots.clear();
+            let told = CreateSession4Result {
+                sessionid: session_of(self.session, self.boot),
+                sequence: wanted.sequence,
+                flags: 0,
+                fore: wanted.fore,
+                back: wanted.back,
+            };
+            told.encode(w);
+        }
+    }
+
     fn execute(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> NfsStat4 {
         let change = ChangeInfo4 { atomic: true, before: 1, after: 2 };
         match op {
-            Op4::ExchangeId => {
-                ExchangeId4Args::decode(r).unwrap();
-                let told = ExchangeId4Result {
-                    clientid: self.boot + 1,
-                    sequenceid: 1,
-                    flags: 0,
-                    state_protect: StateProtectResult4::None,
-                    server_minor_id: 0,
-                    server_major_id: b"fake",
-                    server_scope: b"fake",
-                    server_impl_id: Vec::new(),
-                };
-                told.encode(w);
-            }
-            Op4::CreateSession => {
-                let wanted = CreateSession4Args::decode(r).unwrap();
-                self.sessions += 1;
-                self.session = self.sessions;
-                self.slots.clear();
-                let told = CreateSession4Result {
-                    sessionid: session_of(self.session, self.boot),
-                    sequence: wanted.sequence,
-                    flags: 0,
-                    fore: wanted.fore,
-                    back: wanted.back,
-                };
-                told.encode(w);
-            }
+            Op4::ExchangeId | Op4::CreateSession => self.make(op, r, w),
             Op4::DestroySession => drop(DestroySession4Args::decode(r).unwrap()),
             Op4::DestroyClientId => drop(DestroyClientId4Args::decode(r).unwrap()),
             Op4::ReclaimComplete => {

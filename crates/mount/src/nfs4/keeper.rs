@@ -12,6 +12,7 @@ use steadfast_client::{ClientError, FileHandle, Identity, Procedure, RpcTranspor
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, DestroyClientId4Args, DestroySession4Args, FreeStateId4Args, LockType4,
     LockU4Args, Op4, OpenClaim4, ReclaimComplete4Args, StateId4, TestStateId4Args,
+    TestStateId4Result,
 };
 
 use super::opens::Open4;
@@ -346,7 +347,7 @@ impl Client4 {
             let tested = self.requests(Patience::default(), &self.machine).request(
                 Manner::asking("TEST_STATEID"),
                 |compound| compound.op(Op4::TestStateId, &arguments),
-                |reply| reply.test_stateid(),
+                |reply| reply.result::<TestStateId4Result>(Op4::TestStateId),
             );
             let Ok((tested, _)) = tested else { return };
             for ((open, number, stateid), status) in part.iter().zip(tested.status_codes) {

@@ -65,8 +65,9 @@ pub(super) struct Opens {
 pub(super) fn owner_of(identity: &Identity) -> Vec<u8> {
     match identity {
         Identity::Sys { uid, gid, gids } => {
-            let groups = gids.iter().map(|gid| format!("/{gid:x}")).collect::<String>();
-            format!("{uid:x}/{gid:x}{groups}").into_bytes()
+            let numbers: Vec<String> =
+                [uid, gid].into_iter().chain(gids).map(ToString::to_string).collect();
+            numbers.join("/").into_bytes()
         }
         Identity::None | Identity::Raw { .. } => b"nobody".to_vec(),
     }

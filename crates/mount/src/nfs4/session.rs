@@ -92,9 +92,10 @@ impl Client4 {
     pub(super) fn new(link: Arc<Link>, machine: Identity, minor_version: u32) -> Outcome<Self> {
         let mut random = [0; 24];
         steadfast_sys::process::random_bytes(&mut random)?;
-        let hex: String = random.iter().skip(8).map(|byte| format!("{byte:02x}")).collect();
+        let tail: [u8; 16] = random.last_chunk().copied().unwrap_or_default();
+        let number = u128::from_be_bytes(tail);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let owner = format!("steadfast mount {host} {hex}").into_bytes();
+        let owner = format!("steadfast mount {host} {number:032x}").into_bytes();
         let settings = ClientSettings {
             owner,
             verifier: random.first_chunk().copied().unwrap_or_default(),
