@@ -6,8 +6,8 @@
 //! again before another one has it. [`Calls4`] makes the calls that [`crate::calls::Calls`] has.
 //!
 //! When the server has lost the session, or all that it knew, [`keeper`]'s thread makes another one and reclaims; calls
-//! wait until then. A change that was sent then and not answered is made again, and judged as NFSv3's are
-//! ([`crate::transport::Repeats`]).
+//! wait until then. A change that was sent more than once is judged as NFSv3's are ([`crate::transport::Repeats`]): a
+//! restart may have taken the session, or the replies that it knew.
 
 mod calls;
 mod convert;

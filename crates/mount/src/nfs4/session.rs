@@ -400,6 +400,11 @@ impl Requests {
                 return Ok(Reply::Lost);
             }
             self.client.give_back(taken, Some(&told), true);
+            if repeats.is_noted() {
+                // The slot may have the reply to the first sending. But a server that was restarted may have kept the
+                // session without its replies.
+                self.caller.repeats.note();
+            }
             let result = read(&mut reply)?;
             reply.end()?;
             return Ok(Reply::Told(result));

@@ -45,9 +45,11 @@ fn removed(fake: &Fake) -> Vec<String> {
 fn what_is_sent_again_is_executed_once() {
     let fake = Fake::start();
     fake.state.lock().loses_replies = 2;
-    assert!(!remove(&fake, "a", Patience::default()).unwrap());
-    assert!(!remove(&fake, "b", Patience::default()).unwrap());
-    assert_eq!(removed(&fake), ["a", "b"]);
+    // A server that was restarted may have kept the session and no replies: nobody can tell.
+    assert!(remove(&fake, "a", Patience::default()).unwrap());
+    assert!(remove(&fake, "b", Patience::default()).unwrap());
+    assert!(!remove(&fake, "c", Patience::default()).unwrap());
+    assert_eq!(removed(&fake), ["a", "b", "c"]);
     assert_eq!(fake.state.lock().sessions, 1);
 }
 
