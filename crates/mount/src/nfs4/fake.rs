@@ -17,7 +17,7 @@ use steadfast_wire::nfs4::{
     LockU4Args, Locker4, Op4, Open4Args, Open4Result, OpenClaim4, OpenDelegation4, PutFh4Args,
     ReclaimComplete4Args, Remove4Args, Sequence4Args, Sequence4Result, StateProtectResult4,
 };
-use steadfast_wire::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use steadfast_wire::rpc::{AcceptStat, CallHeader, RejectStat, ReplyHeader};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
 use super::Client4;
@@ -38,6 +38,8 @@ pub(super) struct State {
     pub(super) removed: Vec<Vec<u8>>,
     /// So many requests are executed, and their replies lost with their connection.
     pub(super) loses_replies: u32,
+    /// So many requests are refused after the next lost reply, as if their user were not known.
+    pub(super) denies: u32,
     /// The session is lost with the next lost reply.
     pub(super) loses_session: bool,
     /// Requests that remove are neither executed nor answered.
@@ -118,6 +120,14 @@ fn serve(mut stream: &TcpStream, state: &Mutex<State>) -> io::Result<()> {
         let header = CallHeader::decode(&mut r).unwrap();
         let mut reply = Vec::new();
         ReplyHeader::accepted(header.xid, AcceptStat::Success).encode(&mut Writer::new(&mut reply));
+        if state.lock().is_denied() {
+            let mut denial = Vec::new();
+            let denied = ReplyHeader::denied(header.xid, RejectStat::AuthError(1));
+            denied.encode(&mut Writer::new(&mut denial));
+            stream.write_all(&(0x8000_0000 | denial.len() as u32).to_be_bytes())?;
+            stream.write_all(&denial)?;
+            continue;
+        }
         let Some(results) = execute(&mut r, &mut state.lock()) else { continue };
         {
             let mut state = state.lock();
@@ -214,6 +224,12 @@ impl State {
         };
         told.encode(w);
         Ok(None)
+    }
+
+    fn is_denied(&mut self) -> bool {
+        let is_denied = self.denies > 0 && self.loses_replies == 0 && !self.removed.is_empty();
+        self.denies -= u32::from(is_denied);
+        is_denied
     }
 
     fn stateid(&mut self) -> StateId4 {

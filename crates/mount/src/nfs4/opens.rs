@@ -42,6 +42,8 @@ struct Held {
     wanted: u32,
     /// How often it is open here.
     count: u32,
+    /// It is closed after a while, unless somebody opens it: its maker, or nobody.
+    is_unclaimed: bool,
 }
 
 impl Held {
@@ -78,8 +80,13 @@ impl Opens {
         self.all.lock().get(&(handle.clone(), owner_of(identity))).cloned()
     }
 
-    /// Counts so many more openings.
-    fn enter(&self, handle: &FileHandle, identity: &Identity, count: u32) -> Arc<Open4> {
+    /// The user's open of a file, after a change of it: nobody forgets it before that.
+    fn enter(
+        &self,
+        handle: &FileHandle,
+        identity: &Identity,
+        change: impl FnOnce(&mut Held),
+    ) -> Arc<Open4> {
         let owner = owner_of(identity);
         let mut all = self.all.lock();
         let open = all.entry((handle.clone(), owner.clone())).or_insert_with(|| {
@@ -92,7 +99,7 @@ impl Opens {
                 locks: Locks4::default(),
             })
         });
-        open.held.lock().count += count;
+        change(&mut open.held.lock());
         Arc::clone(open)
     }
 
@@ -104,12 +111,23 @@ impl Opens {
         held.count == 0
     }
 
-    /// Forgets what nobody has open.
-    fn forget(&self, open: &Open4) {
+    /// Forgets what nobody has open; another open of the same file by the same user stays.
+    fn forget(&self, open: &Arc<Open4>) {
         let mut all = self.all.lock();
         let held = *open.held.lock();
         if held.count == 0 && held.stateid.is_none() {
-            all.remove(&(open.handle.clone(), open.owner.clone()));
+            let key = (open.handle.clone(), open.owner.clone());
+            if all.get(&key).is_some_and(|known| Arc::ptr_eq(known, open)) {
+                all.remove(&key);
+            }
+        }
+    }
+
+    /// As if what was made had been made a while ago.
+    #[cfg(test)]
+    pub(super) fn age_unclaimed(&self) {
+        for (since, _) in &mut *self.unclaimed.lock() {
+            *since -= CLAIMED_WITHIN;
         }
     }
 
@@ -197,7 +215,10 @@ impl Requests {
     /// When the server does not open it.
     pub(super) fn open(&mut self, handle: &FileHandle, access: u32) -> Outcome<()> {
         let client = Arc::clone(&self.client);
-        let open = client.opens.enter(handle, &self.identity, 1);
+        let open = client.opens.enter(handle, &self.identity, |held| {
+            held.count += 1;
+            held.is_unclaimed = false;
+        });
         let opened = self.open_for(&open, access).map(drop);
         if opened.is_err() && client.opens.leave(&open) {
             client.close_later(open);
@@ -255,12 +276,11 @@ impl Requests {
 
     /// A file was made and is open by that, until its maker opens it here or does not.
     pub(super) fn made_open(&mut self, handle: &FileHandle, stateid: StateId4, epoch: u64) {
-        let open = self.client.opens.enter(handle, &self.identity, 0);
-        {
-            let mut held = open.held.lock();
+        let open = self.client.opens.enter(handle, &self.identity, |held| {
             (held.stateid, held.access) = (Some((stateid, epoch)), ACCESS_BOTH);
             held.wanted |= ACCESS_BOTH;
-        }
+            held.is_unclaimed = held.count == 0;
+        });
         self.client.opens.unclaimed.lock().push_back((Instant::now(), open));
         self.client.close_unclaimed();
     }
@@ -328,6 +348,7 @@ impl Requests {
             Err(error) if error.status4() == Some(NfsStat4::LocksHeld) => {
                 let mut held = open.held.lock();
                 held.stateid.get_or_insert((open_stateid, epoch));
+                held.is_unclaimed = held.count == 0;
                 self.client.opens.unclaimed.lock().push_back((Instant::now(), Arc::clone(open)));
                 Ok(())
             }
@@ -368,7 +389,8 @@ impl Client4 {
                 unclaimed.pop_front()
             };
             let Some((_, open)) = open else { return };
-            if open.held.lock().count == 0 {
+            let is_unclaimed = std::mem::take(&mut open.held.lock().is_unclaimed);
+            if is_unclaimed {
                 self.close_later(open);
             }
         }

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use steadfast_client::nfs4::{
     COMPOUND, ClientSettings, Compound, CompoundReply, NfsStat4, Session4, Slot,
 };
-use steadfast_client::{ClientError, Identity, Procedure, RpcTransport};
+use steadfast_client::{AcceptedError, ClientError, Identity, Procedure, RpcTransport};
 use steadfast_wire::nfs4::{Sequence4Args, Sequence4Result};
 
 use super::locks::Holder4;
@@ -362,13 +362,13 @@ impl Requests {
             let results = match caller.call(procedure, &self.identity, &arguments) {
                 Ok(results) => results,
                 Err(error @ (ClientError::Accepted(_) | ClientError::Denied(_))) => {
-                    // It was not executed: its slot has not moved.
-                    self.client.give_back(taken, None, false);
+                    let is_unsure =
+                        matches!(error, ClientError::Accepted(AcceptedError::SystemError));
+                    self.refused(taken, is_unsure || repeats.is_noted());
                     return Err(error);
                 }
                 Err(error) => {
-                    self.caller.repeats.note();
-                    self.client.leave(taken, self.identity.clone());
+                    self.refused(taken, true);
                     return Err(error);
                 }
             };
@@ -446,15 +446,21 @@ impl Requests {
                 self.client.lose(taken.number, &error);
                 Ok(Reply::Lost)
             }
-            Some(_) => {
-                self.client.give_back(taken, None, false);
+            status => {
+                self.refused(taken, status.is_none() || repeats.is_noted());
                 Err(error)
             }
-            None => {
-                self.caller.repeats.note();
-                self.client.leave(taken, self.identity.clone());
-                Err(error)
-            }
+        }
+    }
+
+    /// A request was refused whole, or given up. If a sending of it may have been executed, its slot is not another
+    /// request's before that is settled: the server would answer that one with the reply to this one.
+    fn refused(&self, taken: Taken, is_unsure: bool) {
+        if is_unsure {
+            self.caller.repeats.note();
+            self.client.leave(taken, self.identity.clone());
+        } else {
+            self.client.give_back(taken, None, false);
         }
     }
 }

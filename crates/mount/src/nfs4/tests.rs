@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use steadfast_client::nfs4::{ACCESS_READ, ACCESS_WRITE, ANONYMOUS};
+use steadfast_client::nfs4::{ACCESS_READ, ACCESS_WRITE, ANONYMOUS, StateId4};
 use steadfast_client::nlm::NlmStat;
 use steadfast_client::{ClientError, FileHandle, Identity};
 use steadfast_wire::nfs4::{Op4, Remove4Args};
@@ -24,6 +24,11 @@ fn requests(fake: &Fake, patience: Patience) -> Requests {
 /// Removes a name; whether the answer may be that to a repetition.
 fn remove(fake: &Fake, name: &str, patience: Patience) -> Outcome<bool> {
     let mut requests = requests(fake, patience);
+    remove_by(&mut requests, name)?;
+    Ok(requests.caller.repeats.is_noted())
+}
+
+fn remove_by(requests: &mut Requests, name: &str) -> Outcome<()> {
     let arguments = Remove4Args { target: name.as_bytes() };
     requests.request(
         Manner::changing("REMOVE"),
@@ -33,7 +38,7 @@ fn remove(fake: &Fake, name: &str, patience: Patience) -> Outcome<bool> {
             reply.change(Op4::Remove).map(drop)
         },
     )?;
-    Ok(requests.caller.repeats.is_noted())
+    Ok(())
 }
 
 fn removed(fake: &Fake) -> Vec<String> {
@@ -50,6 +55,21 @@ fn what_is_sent_again_is_executed_once() {
     assert!(!remove(&fake, "b", Patience::default()).unwrap());
     assert_eq!(removed(&fake), ["a", "b"]);
     assert_eq!(fake.state.lock().sessions, 1);
+}
+
+#[test]
+fn the_slot_of_a_change_that_was_executed_and_then_refused_is_no_other_changes() {
+    let fake = Fake::start();
+    {
+        let mut state = fake.state.lock();
+        (state.loses_replies, state.denies) = (1, 1);
+    }
+    let mut requests = requests(&fake, Patience::default());
+    let error = remove_by(&mut requests, "a").unwrap_err();
+    assert!(matches!(error, ClientError::Denied(_)), "{error}");
+    assert!(requests.caller.repeats.is_noted());
+    assert!(!remove(&fake, "b", Patience::default()).unwrap());
+    assert_eq!(removed(&fake), ["a", "b"]);
 }
 
 #[test]
@@ -125,6 +145,41 @@ fn a_file_is_open_once_for_a_user_and_closed_with_the_last() {
     fake.client.close_unused(&file, &USER);
     until("it is closed", || fake.state.lock().told == ["close"]);
     until("it is forgotten", || fake.client.opens.all().is_empty());
+}
+
+#[test]
+fn a_file_that_is_open_again_is_not_forgotten_for_its_open_of_before() {
+    let fake = Fake::start();
+    fake.take_told();
+    let file = FileHandle(b"file".to_vec());
+    let mut requests = requests(&fake, Patience::default());
+    let close = || {
+        assert!(fake.client.close(&file, &USER));
+        fake.client.close_unused(&file, &USER);
+        until("it is forgotten", || fake.client.opens.all().is_empty());
+    };
+    // An open of before is about to be closed once more, as the one of a maker that has closed.
+    requests.open(&file, ACCESS_WRITE).unwrap();
+    let before = fake.client.opens.find(&file, &USER).unwrap();
+    close();
+    requests.open(&file, ACCESS_WRITE).unwrap();
+    fake.client.close_now(&before, Patience::default());
+    assert_eq!(fake.client.opens.all().len(), 1);
+    assert_ne!(stateid_of(&fake, &file, ACCESS_WRITE), ANONYMOUS.other);
+    close();
+    assert_eq!(fake.take_told(), ["open 2", "close", "open 2", "close"]);
+    // What its maker has opened and closed is not closed as what nobody has opened: its data may be on the way.
+    let stateid = StateId4 { seqid: 1, other: [0; 12] };
+    requests.made_open(&file, stateid, fake.client.epoch());
+    requests.open(&file, ACCESS_WRITE).unwrap();
+    assert!(fake.client.close(&file, &USER));
+    fake.client.opens.age_unclaimed();
+    fake.client.close_unclaimed();
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(fake.take_told(), Vec::<String>::new());
+    assert_eq!(fake.client.opens.all().len(), 1);
+    fake.client.close_unused(&file, &USER);
+    until("it is closed", || fake.state.lock().told == ["close"]);
 }
 
 #[test]
