@@ -17,8 +17,7 @@ fn contradiction<T>(procedure: &'static str, why: &'static str) -> Outcome<T> {
 impl Calls4 {
     /// Has a file open until it is closed as often.
     pub(crate) fn open(&mut self, file: &FileHandle, reads: bool, writes: bool) -> Outcome<()> {
-        let access = if reads { ACCESS_READ } else { 0 } | if writes { ACCESS_WRITE } else { 0 };
-        self.requests.open(file, access).map_err(convert::failed)
+        self.requests.open(file, super::opens::access_of(reads, writes)).map_err(convert::failed)
     }
 
     pub(crate) fn read(&mut self, file: &FileHandle, offset: u64, count: u32) -> Outcome<Read> {

@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) is_deaf: bool,
     /// What was opened and closed, and that all is reclaimed, in order.
     pub(super) told: Vec<String>,
+    /// Nothing is opened.
+    pub(super) refuses_opens: bool,
     /// Opens cannot be reclaimed.
     pub(super) gives_no_grace: bool,
     next_stateid: u64,
@@ -302,6 +304,9 @@ impl State {
                 let is_reclaim = matches!(arguments.claim, OpenClaim4::Previous(_));
                 if is_reclaim && self.gives_no_grace {
                     return NfsStat4::NoGrace;
+                }
+                if self.refuses_opens && !is_reclaim {
+                    return NfsStat4::Access;
                 }
                 let what = if is_reclaim { "reclaim" } else { "open" };
                 self.told.push(format!("{what} {}", arguments.share_access & 3));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use steadfast_client::nfs4::{ACCESS_BOTH, ANONYMOUS, NfsStat4, Opening4, WANT_NO_DELEGATION};
+use steadfast_client::nfs4::{
+    ACCESS_BOTH, ACCESS_READ, ACCESS_WRITE, ANONYMOUS, NfsStat4, Opening4, WANT_NO_DELEGATION,
+};
 use steadfast_client::{ClientError, FileHandle, Identity};
 use steadfast_wire::nfs4::{
     Close4Args, DelegReturn4Args, Op4, OpenClaim4, OpenDelegation4, StateId4,
@@ -38,15 +40,38 @@ struct Held {
     stateid: Option<(StateId4, u64)>,
     /// What the server has it open for.
     access: u32,
-    /// What it is wanted for.
+    /// What it is wanted for: what is open here, or was last while its data is on the way.
     wanted: u32,
-    /// How often it is open here.
+    /// How often it is open here, and of that for reading and for writing.
     count: u32,
+    readers: u32,
+    writers: u32,
     /// It is closed after a while, unless somebody opens it: its maker, or nobody.
     is_unclaimed: bool,
 }
 
 impl Held {
+    /// One more has it open for this.
+    fn enter(&mut self, access: u32) {
+        self.count += 1;
+        self.readers += access & ACCESS_READ;
+        self.writers += (access & ACCESS_WRITE) / ACCESS_WRITE;
+        self.wanted |= access;
+        self.is_unclaimed = false;
+    }
+
+    /// One less; true if that was the last one.
+    fn leave(&mut self, access: u32) -> bool {
+        self.count = self.count.saturating_sub(1);
+        self.readers = self.readers.saturating_sub(access & ACCESS_READ);
+        self.writers = self.writers.saturating_sub((access & ACCESS_WRITE) / ACCESS_WRITE);
+        if self.count > 0 {
+            let reads = if self.readers > 0 { ACCESS_READ } else { 0 };
+            self.wanted = reads | if self.writers > 0 { ACCESS_WRITE } else { 0 };
+        }
+        self.count == 0
+    }
+
     fn valid(&self, epoch: u64, access: u32) -> Option<StateId4> {
         let (stateid, of) = self.stateid?;
         (of == epoch && self.access & access == access).then_some(stateid)
@@ -104,11 +129,9 @@ impl Opens {
     }
 
     /// Counts one less; true if that was the last one.
-    fn leave(&self, open: &Open4) -> bool {
+    fn leave(&self, open: &Open4, access: u32) -> bool {
         let _all = self.all.lock();
-        let mut held = open.held.lock();
-        held.count = held.count.saturating_sub(1);
-        held.count == 0
+        open.held.lock().leave(access)
     }
 
     /// Forgets what nobody has open; another open of the same file by the same user stays.
@@ -198,6 +221,12 @@ pub(super) fn is_of_stateid(error: &ClientError) -> bool {
     )
 }
 
+/// What a file is opened for.
+pub(super) fn access_of(reads: bool, writes: bool) -> u32 {
+    let reads = if reads { ACCESS_READ } else { 0 };
+    reads | if writes { ACCESS_WRITE } else { 0 }
+}
+
 /// A delegation that nobody has asked for.
 pub(super) fn unasked_for(delegation: &OpenDelegation4<'_>) -> Option<StateId4> {
     match delegation {
@@ -215,12 +244,9 @@ impl Requests {
     /// When the server does not open it.
     pub(super) fn open(&mut self, handle: &FileHandle, access: u32) -> Outcome<()> {
         let client = Arc::clone(&self.client);
-        let open = client.opens.enter(handle, &self.identity, |held| {
-            held.count += 1;
-            held.is_unclaimed = false;
-        });
+        let open = client.opens.enter(handle, &self.identity, |held| held.enter(access));
         let opened = self.open_for(&open, access).map(drop);
-        if opened.is_err() && client.opens.leave(&open) {
+        if opened.is_err() && client.opens.leave(&open, access) {
             client.close_later(open);
         }
         opened
@@ -230,9 +256,8 @@ impl Requests {
     pub(super) fn open_for(&mut self, open: &Arc<Open4>, access: u32) -> Outcome<StateId4> {
         let _turn = open.turn(self.caller.patience)?;
         let wanted = {
-            let mut held = open.held.lock();
+            let held = open.held.lock();
             if let Some(stateid) = held.valid(self.client.epoch(), access) {
-                held.wanted |= access;
                 return Ok(stateid);
             }
             held.wanted | access
@@ -251,7 +276,7 @@ impl Requests {
         )?;
         {
             let mut held = open.held.lock();
-            (held.stateid, held.access, held.wanted) = (Some((stateid, epoch)), wanted, wanted);
+            (held.stateid, held.access) = (Some((stateid, epoch)), wanted);
         }
         self.return_delegation(&open.handle, delegation);
         Ok(stateid)
@@ -278,7 +303,6 @@ impl Requests {
     pub(super) fn made_open(&mut self, handle: &FileHandle, stateid: StateId4, epoch: u64) {
         let open = self.client.opens.enter(handle, &self.identity, |held| {
             (held.stateid, held.access) = (Some((stateid, epoch)), ACCESS_BOTH);
-            held.wanted |= ACCESS_BOTH;
             held.is_unclaimed = held.count == 0;
         });
         self.client.opens.unclaimed.lock().push_back((Instant::now(), open));
@@ -286,7 +310,8 @@ impl Requests {
     }
 
     /// Makes a request by the stateid of this user's open, or by the anonymous one if there is none. A stateid that
-    /// the server does not know any more is got anew.
+    /// the server does not know any more is got anew; if the file's mode does not let its user open it any more, the
+    /// anonymous one is used too: by that a file's owner reads and writes whatever the mode is.
     pub(super) fn by_stateid<R>(
         &mut self,
         handle: &FileHandle,
@@ -298,13 +323,26 @@ impl Requests {
         let mut times = 0;
         loop {
             let open = self.client.opens.find(handle, &self.identity);
-            let open = open.filter(|open| open.held.lock().wanted & access == access);
-            let stateid = match &open {
-                Some(open) => {
-                    let known = open.held.lock().valid(self.client.epoch(), access);
-                    match known {
-                        Some(stateid) => stateid,
-                        None => self.open_for(open, access)?,
+            let epoch = self.client.epoch();
+            let mut open = open.filter(|open| {
+                let held = open.held.lock();
+                held.wanted & access == access || held.valid(epoch, access).is_some()
+            });
+            let stateid = match open.clone() {
+                Some(opened) => {
+                    let known = opened.held.lock().valid(epoch, access);
+                    match known.map_or_else(|| self.open_for(&opened, access), Ok) {
+                        Err(error)
+                            if matches!(
+                                error.status4(),
+                                Some(NfsStat4::Access | NfsStat4::Perm)
+                            ) =>
+                        {
+                            tracing::debug!(%error, "the server does not open it anew");
+                            open = None;
+                            ANONYMOUS
+                        }
+                        stateid => stateid?,
                     }
                 }
                 None => ANONYMOUS,
@@ -361,11 +399,16 @@ impl Requests {
 }
 
 impl Client4 {
-    /// Somebody has closed a file. True if nobody has it open any more: [`Client4::close_later`] is to be called when
+    /// Somebody has closed a file that was opened for this. True if nobody has it open any more: [`Client4::close_later`] is to be called when
     /// its data is at the server.
-    pub(crate) fn close(self: &Arc<Self>, handle: &FileHandle, identity: &Identity) -> bool {
+    pub(crate) fn close(
+        self: &Arc<Self>,
+        handle: &FileHandle,
+        identity: &Identity,
+        (reads, writes): (bool, bool),
+    ) -> bool {
         match self.opens.find(handle, identity) {
-            Some(open) => self.opens.leave(&open),
+            Some(open) => self.opens.leave(&open, access_of(reads, writes)),
             None => false,
         }
     }

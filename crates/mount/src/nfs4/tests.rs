@@ -140,8 +140,9 @@ fn a_file_is_open_once_for_a_user_and_closed_with_the_last() {
     other.identity = Identity::user(7, 7);
     let foreign = other.by_stateid(&file, ACCESS_READ, |_, stateid| Ok(stateid)).unwrap();
     assert_eq!(foreign.other, ANONYMOUS.other);
-    assert!(!fake.client.close(&file, &USER) && !fake.client.close(&file, &USER));
-    assert!(fake.client.close(&file, &USER));
+    let (reads, writes) = ((true, false), (false, true));
+    assert!(!fake.client.close(&file, &USER, reads) && !fake.client.close(&file, &USER, reads));
+    assert!(fake.client.close(&file, &USER, writes));
     fake.client.close_unused(&file, &USER);
     until("it is closed", || fake.state.lock().told == ["close"]);
     until("it is forgotten", || fake.client.opens.all().is_empty());
@@ -154,7 +155,7 @@ fn a_file_that_is_open_again_is_not_forgotten_for_its_open_of_before() {
     let file = FileHandle(b"file".to_vec());
     let mut requests = requests(&fake, Patience::default());
     let close = || {
-        assert!(fake.client.close(&file, &USER));
+        assert!(fake.client.close(&file, &USER, (false, true)));
         fake.client.close_unused(&file, &USER);
         until("it is forgotten", || fake.client.opens.all().is_empty());
     };
@@ -172,7 +173,7 @@ fn a_file_that_is_open_again_is_not_forgotten_for_its_open_of_before() {
     let stateid = StateId4 { seqid: 1, other: [0; 12] };
     requests.made_open(&file, stateid, fake.client.epoch());
     requests.open(&file, ACCESS_WRITE).unwrap();
-    assert!(fake.client.close(&file, &USER));
+    assert!(fake.client.close(&file, &USER, (false, true)));
     fake.client.opens.age_unclaimed();
     fake.client.close_unclaimed();
     thread::sleep(Duration::from_millis(100));
@@ -207,6 +208,36 @@ fn what_is_open_is_reclaimed_before_anything_else() {
     remove(&fake, "c", Patience::default()).unwrap();
     assert_eq!(fake.take_told(), ["complete"]);
     assert_eq!(stateid_of(&fake, &file, ACCESS_WRITE), before);
+}
+
+#[test]
+fn what_is_opened_anew_is_no_more_than_is_open_here() {
+    let fake = Fake::start();
+    fake.take_told();
+    let file = FileHandle(b"file".to_vec());
+    let mut requests = requests(&fake, Patience::default());
+    // Whoever makes a file may read it, but has opened it for writing alone.
+    let stateid = StateId4 { seqid: 1, other: [0; 12] };
+    requests.made_open(&file, stateid, fake.client.epoch());
+    assert_eq!(stateid_of(&fake, &file, ACCESS_READ), stateid.other);
+    requests.open(&file, ACCESS_WRITE).unwrap();
+    fake.state.lock().gives_no_grace = true;
+    fake.restart();
+    remove(&fake, "a", Patience::default()).unwrap();
+    assert_ne!(stateid_of(&fake, &file, ACCESS_WRITE), ANONYMOUS.other);
+    assert_eq!(fake.take_told(), ["complete", "open 2"]);
+    // Nor than is open yet.
+    requests.open(&file, ACCESS_READ).unwrap();
+    assert!(!fake.client.close(&file, &USER, (false, true)));
+    fake.restart();
+    remove(&fake, "b", Patience::default()).unwrap();
+    assert_ne!(stateid_of(&fake, &file, ACCESS_READ), ANONYMOUS.other);
+    assert_eq!(fake.take_told(), ["open 3", "complete", "open 1"]);
+    // If its mode does not allow that any more, its owner may still do it.
+    fake.state.lock().refuses_opens = true;
+    fake.restart();
+    remove(&fake, "c", Patience::default()).unwrap();
+    assert_eq!(stateid_of(&fake, &file, ACCESS_READ), ANONYMOUS.other);
 }
 
 /// An owner that has two ranges, as a program has got them.

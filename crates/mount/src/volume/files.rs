@@ -39,8 +39,19 @@ pub(crate) struct OpenFile {
     /// user, whoever uses the descriptor.
     identity: Identity,
     flags: i32,
+    /// It is counted among what is open at the server.
+    is_counted: bool,
     /// The errors of writes that it was told of.
     seen_errors: AtomicU64,
+}
+
+/// Whether a file is opened for reading, and for writing.
+fn access_of(flags: i32) -> (bool, bool) {
+    match flags & O_ACCMODE {
+        O_WRONLY => (false, true),
+        O_RDWR => (true, true),
+        _ => (true, false),
+    }
 }
 
 impl OpenFile {
@@ -80,13 +91,19 @@ pub(crate) struct Placed<'d> {
 }
 
 impl Volume {
-    fn register(&self, node: &Arc<Node>, identity: &Identity, flags: i32) -> Opened {
+    fn register(
+        &self,
+        node: &Arc<Node>,
+        identity: &Identity,
+        (flags, is_counted): (i32, bool),
+    ) -> Opened {
         let keeps_pages = node.open();
         let file = self.next_open();
         let open = OpenFile {
             node: Arc::clone(node),
             identity: identity.clone(),
             flags,
+            is_counted,
             seen_errors: AtomicU64::new(node.data.errors()),
         };
         self.files.write().insert(file, Arc::new(open));
@@ -128,27 +145,23 @@ impl Volume {
         if granted & wanted != wanted {
             return Err(Errno::EACCES);
         }
-        self.open_at_server(asker, &node, flags)?;
-        Ok(self.register(&node, &asker.identity, flags))
+        let is_counted = self.open_at_server(asker, &node, flags)?;
+        Ok(self.register(&node, &asker.identity, (flags, is_counted)))
     }
 
-    /// Has a file open at the server, as far as it knows such a thing.
-    fn open_at_server(&self, asker: &Asker, node: &Node, flags: i32) -> Outcome<()> {
+    /// Has a file open at the server, as far as it knows such a thing; whether it is to be closed there.
+    fn open_at_server(&self, asker: &Asker, node: &Node, flags: i32) -> Outcome<bool> {
         if self.server.nfs4.is_none() || node.file_type != FileType::Regular {
-            return Ok(());
+            return Ok(false);
         }
-        let (reads, writes) = match flags & O_ACCMODE {
-            O_WRONLY => (false, true),
-            O_RDWR => (true, true),
-            _ => (true, false),
-        };
+        let (reads, writes) = access_of(flags);
         let opened = self.call(asker, |nfs| nfs.open(&node.handle(), reads, writes));
         match of_node(node, opened) {
             // Who may execute a file may have it read for that, and no more.
             Err(error) if flags & FMODE_EXEC != 0 && error.status() == Some(NfsStat3::Acces) => {
-                Ok(())
+                Ok(false)
             }
-            opened => Ok(opened?),
+            opened => Ok(opened.map(|()| true)?),
         }
     }
 
@@ -156,7 +169,8 @@ impl Volume {
     fn close_at_server(&self, open: &OpenFile) {
         let Some(client) = &self.server.nfs4 else { return };
         let handle = open.node.handle();
-        if !client.close(&handle, &open.identity) {
+        let access = access_of(open.flags);
+        if !open.is_counted || !client.close(&handle, &open.identity, access) {
             return;
         }
         if open.node.data.is_empty() {
@@ -190,11 +204,14 @@ impl Volume {
         let directory = self.node(parent)?;
         let how = (flags & O_EXCL != 0, flags & O_TRUNC != 0);
         let node = self.create_file(asker, &directory, name, mode, how)?;
-        if let Err(errno) = self.open_at_server(asker, &node, flags) {
-            self.nodes.forget(node.number, 1);
-            return Err(errno);
-        }
-        let opened = self.register(&node, &asker.identity, flags);
+        let is_counted = match self.open_at_server(asker, &node, flags) {
+            Ok(is_counted) => is_counted,
+            Err(errno) => {
+                self.nodes.forget(node.number, 1);
+                return Err(errno);
+            }
+        };
+        let opened = self.register(&node, &asker.identity, (flags, is_counted));
         Ok((node, opened))
     }
 
