@@ -194,6 +194,9 @@ fn connect_v4(
         .map_err(failed("making a session"))
         .and_then(|client| {
             let root = nfs4::walk(&client, what.path.as_bytes(), patience);
+            if root.is_err() {
+                client.end();
+            }
             root.map(|root| (client, root)).map_err(|error| match path_status(&error) {
                 Some(why) => ConnectError::Refused {
                     server: what.server.clone(),
@@ -215,10 +218,11 @@ fn connect_v4(
         link,
         soft_after: options.is_soft.then_some(soft_after),
         recovery: OnceLock::new(),
-        nfs4: Some(client),
+        nfs4: Some(Arc::clone(&client)),
     });
     let connected = abilities(Arc::clone(&server), root, &identity, options);
     connected.map_err(|error| {
+        client.end();
         server.link.close();
         failed("asking for the root")(error)
     })

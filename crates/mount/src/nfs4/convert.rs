@@ -156,7 +156,7 @@ pub(super) fn status(of: NfsStat4) -> NfsStat3 {
         NfsStat4::ServerFault => NfsStat3::ServerFault,
         NfsStat4::BadType => NfsStat3::BadType,
         NfsStat4::Moved => NfsStat3::Remote,
-        NfsStat4::Delay | NfsStat4::Grace | NfsStat4::Locked => NfsStat3::Jukebox,
+        NfsStat4::Delay | NfsStat4::Grace => NfsStat3::Jukebox,
         _ => NfsStat3::Io,
     }
 }

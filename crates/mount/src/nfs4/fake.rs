@@ -46,6 +46,16 @@ pub(super) struct State {
     pub(super) is_deaf: bool,
     /// What was opened and closed, and that all is reclaimed, in order.
     pub(super) told: Vec<String>,
+    /// So many closes are told to come later.
+    pub(super) delays: u32,
+    /// The lease that it gives, in seconds, if not 90.
+    pub(super) lease: u32,
+    /// How many sessions were destroyed.
+    pub(super) destroyed: u32,
+    /// Starts that have forgotten all but its clients.
+    kept_clients: u64,
+    /// What it says with each reply, until all is reclaimed.
+    status_flags: u32,
     /// Nothing is opened.
     pub(super) refuses_opens: bool,
     /// Opens cannot be reclaimed.
@@ -82,6 +92,15 @@ impl Fake {
         state.boot += 1;
         state.session = 0;
         state.slots.clear();
+    }
+
+    /// It comes again, and knows its client and nothing of what that has.
+    pub(super) fn restart_with_clients(&self) {
+        self.restart();
+        let mut state = self.state.lock();
+        state.kept_clients += 1;
+        // `SEQ4_STATUS_RESTART_RECLAIM_NEEDED`.
+        state.status_flags = 0x100;
     }
 
     /// The session is gone.
@@ -222,7 +241,7 @@ impl State {
             slotid: sequence.slotid,
             highest_slotid: 63,
             target_highest_slotid: 63,
-            status_flags: 0,
+            status_flags: self.status_flags,
         };
         told.encode(w);
         Ok(None)
@@ -251,7 +270,7 @@ impl State {
         if op == Op4::ExchangeId {
             ExchangeId4Args::decode(r).unwrap();
             let told = ExchangeId4Result {
-                clientid: self.boot + 1,
+                clientid: self.boot + 1 - self.kept_clients,
                 sequenceid: 1,
                 flags: 0,
                 state_protect: StateProtectResult4::None,
@@ -281,10 +300,18 @@ impl State {
         let change = ChangeInfo4 { atomic: true, before: 1, after: 2 };
         match op {
             Op4::ExchangeId | Op4::CreateSession => self.make(op, r, w),
-            Op4::DestroySession => drop(DestroySession4Args::decode(r).unwrap()),
+            Op4::DestroySession => {
+                let wanted = DestroySession4Args::decode(r).unwrap();
+                if self.session == 0 || wanted.sessionid != session_of(self.session, self.boot) {
+                    return NfsStat4::BadSession;
+                }
+                self.session = 0;
+                self.destroyed += 1;
+            }
             Op4::DestroyClientId => drop(DestroyClientId4Args::decode(r).unwrap()),
             Op4::ReclaimComplete => {
                 ReclaimComplete4Args::decode(r).unwrap();
+                self.status_flags = 0;
                 self.told.push("complete".to_owned());
             }
             Op4::PutRootFh => {}
@@ -292,7 +319,8 @@ impl State {
             Op4::GetAttr => {
                 GetAttr4Args::decode(r).unwrap();
                 let attrmask = Bitmap4::of(&[Attribute4::LeaseTime]);
-                Fattr4 { attrmask, attr_vals: &90_u32.to_be_bytes() }.encode(w);
+                let lease = if self.lease == 0 { 90 } else { self.lease };
+                Fattr4 { attrmask, attr_vals: &lease.to_be_bytes() }.encode(w);
             }
             Op4::Remove => {
                 let arguments = Remove4Args::decode(r).unwrap();
@@ -321,6 +349,10 @@ impl State {
             }
             Op4::Close => {
                 let arguments = Close4Args::decode(r).unwrap();
+                if self.delays > 0 {
+                    self.delays -= 1;
+                    return NfsStat4::Delay;
+                }
                 if !self.is_known(&arguments.open_stateid) {
                     return NfsStat4::BadStateId;
                 }

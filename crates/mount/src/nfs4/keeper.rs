@@ -10,9 +10,8 @@ use steadfast_client::nfs4::{
 };
 use steadfast_client::{ClientError, FileHandle, Identity, Procedure, RpcTransport};
 use steadfast_wire::nfs4::{
-    Attribute4, Bitmap4, DestroyClientId4Args, DestroySession4Args, FreeStateId4Args, LockType4,
-    LockU4Args, Op4, OpenClaim4, ReclaimComplete4Args, StateId4, TestStateId4Args,
-    TestStateId4Result,
+    Attribute4, Bitmap4, DestroyClientId4Args, DestroySession4Args, LockType4, LockU4Args, Op4,
+    OpenClaim4, ReclaimComplete4Args, StateId4, TestStateId4Args, TestStateId4Result,
 };
 
 use super::opens::Open4;
@@ -41,28 +40,28 @@ impl Client4 {
         patience: Patience,
     ) -> Outcome<Arc<Self>> {
         let client = Arc::new(Self::new(link, machine, minor_version)?);
-        let since = Instant::now();
-        loop {
-            match client.establish(patience) {
-                Err(error) if error.status4() == Some(NfsStat4::Delay) => {
-                    if let Some(end) = patience.end(since) {
-                        return Err(end);
-                    }
-                    thread::sleep(AGAIN.0);
-                }
-                established => break established?,
+        let begun = client.begin(patience).and_then(|()| {
+            let kept = Arc::clone(&client);
+            thread::Builder::new().name("nfs-session".to_owned()).spawn(move || kept.keep())?;
+            Ok(())
+        });
+        match begun {
+            Ok(()) => Ok(client),
+            Err(error) => {
+                client.end();
+                Err(error)
             }
         }
-        client.complete_reclaim(patience)?;
-        let lease = client.ask_lease(patience)?;
-        {
-            let mut state = client.state.lock();
-            state.lease = lease;
-            state.is_ready = true;
-        }
-        let kept = Arc::clone(&client);
-        thread::Builder::new().name("nfs-session".to_owned()).spawn(move || kept.keep())?;
-        Ok(client)
+    }
+
+    fn begin(self: &Arc<Self>, patience: Patience) -> Outcome<()> {
+        self.patiently(patience, || self.establish(patience))?;
+        self.patiently(patience, || self.complete_reclaim(patience))?;
+        let lease = self.patiently(patience, || self.ask_lease(patience))?;
+        let mut state = self.state.lock();
+        state.lease = lease;
+        state.is_ready = true;
+        Ok(())
     }
 
     fn requests(self: &Arc<Self>, patience: Patience, identity: &Identity) -> Requests {
@@ -73,6 +72,7 @@ impl Client4 {
 
     /// Makes a session; the epoch ends if the server has forgotten the client meanwhile.
     fn establish(&self, patience: Patience) -> Outcome<()> {
+        self.destroy_left(patience);
         let session = establish4(&mut self.caller(patience), &self.machine, &self.settings)?;
         let mut state = self.state.lock();
         let known = state.clientid.replace(session.clientid);
@@ -80,9 +80,45 @@ impl Client4 {
             self.epoch.fetch_add(1, Ordering::AcqRel);
         }
         state.session = Some(session);
+        state.is_reclaim_needed = false;
         state.number += 1;
         state.last_reply = Instant::now();
         Ok(())
+    }
+
+    /// A server lets a client have so many sessions, and may execute by each what is still on its way.
+    fn destroy_left(&self, patience: Patience) {
+        let left = {
+            let mut state = self.state.lock();
+            state.leave_session();
+            std::mem::take(&mut state.left)
+        };
+        for sessionid in left {
+            let destroyed = self.alone(patience, Op4::DestroySession, |compound| {
+                compound.op(Op4::DestroySession, &DestroySession4Args { sessionid })
+            });
+            if let Err(error) = destroyed {
+                tracing::debug!(%error, "a session of before was not destroyed");
+                if error.status4() == Some(NfsStat4::Delay) {
+                    // With the next one.
+                    self.state.lock().left.push(sessionid);
+                }
+            }
+        }
+    }
+
+    /// A request of this one operation, by no session.
+    fn alone(
+        &self,
+        patience: Patience,
+        op: Op4,
+        build: impl FnOnce(Compound) -> Compound,
+    ) -> Outcome<()> {
+        let compound = build(Compound::new().of_minor_version(self.settings.minor_version));
+        let procedure = Procedure { name: "DESTROY", ..COMPOUND };
+        let results =
+            self.caller(patience).call(procedure, &self.machine, &compound.arguments())?;
+        CompoundReply::parse(&results).and_then(|mut reply| reply.done(op))
     }
 
     fn complete_reclaim(self: &Arc<Self>, patience: Patience) -> Outcome<()> {
@@ -164,7 +200,7 @@ impl Client4 {
             match self.try_recovery() {
                 Ok(()) => {
                     self.state.lock().is_ready = true;
-                    self.changed.notify_all();
+                    self.wake_all();
                     if is_told {
                         tracing::info!("there is a session again");
                     }
@@ -187,6 +223,15 @@ impl Client4 {
     fn try_recovery(self: &Arc<Self>) -> Outcome<()> {
         let patience = Patience::default();
         self.establish(patience)?;
+        // It may have lost what is open and not who has it: it says so with any reply.
+        self.requests(patience, &self.machine).request(
+            Manner::asking("SEQUENCE"),
+            |compound| compound,
+            |_| Ok(()),
+        )?;
+        if self.state.lock().is_reclaim_needed {
+            self.epoch.fetch_add(1, Ordering::AcqRel);
+        }
         let epoch = self.epoch();
         if self.state.lock().reclaimed != epoch {
             let (mut reclaimed, mut lost) = (0, 0);
@@ -202,8 +247,18 @@ impl Client4 {
                 "the server has lost what is open and locked: it was told again"
             );
         }
-        self.complete_reclaim(patience)?;
-        self.state.lock().reclaimed = epoch;
+        self.patiently(patience, || self.complete_reclaim(patience))?;
+        // Another start of the server may have another one.
+        let lease = self.patiently(patience, || self.ask_lease(patience));
+        let mut state = self.state.lock();
+        (state.reclaimed, state.is_reclaim_needed) = (epoch, false);
+        match lease {
+            Ok(lease) => state.lease = lease,
+            Err(error) if error.status4().is_some() => {
+                tracing::debug!(%error, "the lease is not told");
+            }
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 
@@ -219,7 +274,7 @@ impl Client4 {
         let share_access = open.access() | WANT_NO_DELEGATION;
         let claim = Opening4::with_claim(OpenClaim4::Previous(DELEGATE_NONE));
         let arguments = Opening4 { share_access, owner: &open.owner, ..claim }.arguments();
-        let reclaimed = self.patiently(|| {
+        let reclaimed = self.patiently(Patience::default(), || {
             self.requests(Patience::default(), &open.identity).request(
                 Manner::changing("OPEN"),
                 |compound| compound.put(&open.handle).op(Op4::Open, &arguments),
@@ -258,7 +313,7 @@ impl Client4 {
             let mut has_all = open.is_some();
             if let Some((open, stateid)) = &open {
                 for range in &holding.ranges {
-                    let locked = self.patiently(|| {
+                    let locked = self.patiently(Patience::default(), || {
                         let mut requests = self.requests(Patience::default(), &open.identity);
                         requests.lock_by(open, *stateid, holding.number, *range, true)
                     });
@@ -312,7 +367,12 @@ impl Client4 {
     }
 
     /// Asks again while the server says "later".
-    fn patiently<R>(&self, mut ask: impl FnMut() -> Outcome<R>) -> Outcome<R> {
+    pub(super) fn patiently<R>(
+        &self,
+        patience: Patience,
+        mut ask: impl FnMut() -> Outcome<R>,
+    ) -> Outcome<R> {
+        let since = Instant::now();
         let mut pause = AGAIN.0;
         loop {
             match ask() {
@@ -320,7 +380,10 @@ impl Client4 {
                     if matches!(error.status4(), Some(NfsStat4::Delay | NfsStat4::Grace))
                         && !self.is_ending() =>
                 {
-                    thread::sleep(pause);
+                    if let Some(end) = patience.end(since) {
+                        return Err(end);
+                    }
+                    thread::sleep(patience.nap().min(pause));
                     pause = (pause * 2).min(AGAIN.1);
                 }
                 outcome => return outcome,
@@ -330,6 +393,15 @@ impl Client4 {
 
     /// The server has taken something away: it is asked what.
     fn look_at_opens(self: &Arc<Self>) {
+        if let Err(error) = self.test_opens() {
+            tracing::debug!(%error, "the server does not tell what it has taken away");
+        }
+        // It says so until it is told that this was seen: not more often than that is looked for.
+        thread::sleep(LOOKED_AT_AGAIN);
+        self.state.lock().is_revoked = false;
+    }
+
+    fn test_opens(self: &Arc<Self>) -> Outcome<()> {
         let epoch = self.epoch();
         let opens = self.opens.all();
         let mut held: Vec<(&Arc<Open4>, Option<u32>, StateId4)> = Vec::new();
@@ -349,7 +421,7 @@ impl Client4 {
                 |compound| compound.op(Op4::TestStateId, &arguments),
                 |reply| reply.result::<TestStateId4Result>(Op4::TestStateId),
             );
-            let Ok((tested, _)) = tested else { return };
+            let (tested, _) = tested?;
             for ((open, number, stateid), status) in part.iter().zip(tested.status_codes) {
                 if status == NfsStat4::Ok || status == NfsStat4::OldStateId {
                     continue;
@@ -359,20 +431,10 @@ impl Client4 {
                     Some(number) => self.lose_lock(open, *number),
                     None => self.lose_open(open, *stateid),
                 }
-                let arguments = FreeStateId4Args { stateid: *stateid };
-                let freed = self.requests(Patience::default(), &open.identity).request(
-                    Manner::changing("FREE_STATEID"),
-                    |compound| compound.op(Op4::FreeStateId, &arguments),
-                    |reply| reply.done(Op4::FreeStateId),
-                );
-                if let Err(error) = freed {
-                    tracing::debug!(%error, "a stateid was not freed");
-                }
+                self.requests(Patience::default(), &open.identity).free(*stateid);
             }
         }
-        // It says so until it is told that this was seen: not more often than that is looked for.
-        thread::sleep(LOOKED_AT_AGAIN);
-        self.state.lock().is_revoked = false;
+        Ok(())
     }
 
     /// Closes everything, and says goodbye, as far as the server answers soon; for the end of a mount.
@@ -386,30 +448,19 @@ impl Client4 {
             open.abandon();
             self.close_now(&open, patience);
         }
-        let (session, minor_version) = {
+        let clientid = {
             let mut state = self.state.lock();
             state.is_closed = true;
-            let known = state.session.take();
-            (
-                known.map(|session| (session.slots.session(), session.clientid)),
-                self.settings.minor_version,
-            )
+            state.clientid
         };
-        self.changed.notify_all();
-        let Some((sessionid, clientid)) = session else { return };
-        let start = || Compound::new().of_minor_version(minor_version);
-        let session = start().op(Op4::DestroySession, &DestroySession4Args { sessionid });
-        let client = start().op(Op4::DestroyClientId, &DestroyClientId4Args { clientid });
-        for (op, compound) in [(Op4::DestroySession, session), (Op4::DestroyClientId, client)] {
-            let procedure = Procedure { name: "DESTROY", ..COMPOUND };
-            let results =
-                self.caller(patience).call(procedure, &self.machine, &compound.arguments());
-            let done = results.and_then(|results| {
-                CompoundReply::parse(&results).and_then(|mut reply| reply.done(op))
-            });
-            if let Err(error) = done {
-                tracing::debug!(%error, "the server was not told of the end");
-            }
+        self.wake_all();
+        self.destroy_left(patience);
+        let Some(clientid) = clientid else { return };
+        let ended = self.alone(patience, Op4::DestroyClientId, |compound| {
+            compound.op(Op4::DestroyClientId, &DestroyClientId4Args { clientid })
+        });
+        if let Err(error) = ended {
+            tracing::debug!(%error, "the server was not told of the end");
         }
     }
 }

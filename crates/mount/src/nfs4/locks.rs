@@ -346,7 +346,9 @@ impl Client4 {
 
     /// The server does not know an open any more, and none of its locks.
     pub(super) fn lose_open(&self, open: &Open4, stateid: StateId4) {
-        open.invalidate(stateid);
+        if !open.invalidate(stateid, self.epoch()) {
+            return;
+        }
         let lost: Vec<u32> = open.locks.lock().drain().map(|(number, _)| number).collect();
         for number in lost {
             self.tell_lost(number);

@@ -10,7 +10,7 @@ use steadfast_client::nfs4::{
 };
 use steadfast_client::{ClientError, FileHandle, Identity};
 use steadfast_wire::nfs4::{
-    Close4Args, DelegReturn4Args, Op4, OpenClaim4, OpenDelegation4, StateId4,
+    Close4Args, DelegReturn4Args, FreeStateId4Args, Op4, OpenClaim4, OpenDelegation4, StateId4,
 };
 
 use super::locks::Locks4;
@@ -180,12 +180,16 @@ impl Open4 {
         self.held.lock().count = 0;
     }
 
-    /// The server does not know this stateid any more.
-    pub(super) fn invalidate(&self, stateid: StateId4) {
+    /// The server does not know this stateid any more; whether it is that of now. One of an earlier epoch is
+    /// reclaimed.
+    pub(super) fn invalidate(&self, stateid: StateId4, epoch: u64) -> bool {
         let mut held = self.held.lock();
-        if held.stateid.is_some_and(|(own, _)| own.other == stateid.other) {
+        let is_own =
+            held.stateid.is_some_and(|(own, of)| own.other == stateid.other && of == epoch);
+        if is_own {
             held.stateid = None;
         }
+        is_own
     }
 
     /// Waits for the turn.
@@ -219,6 +223,12 @@ pub(super) fn is_of_stateid(error: &ClientError) -> bool {
                 | StaleStateId
         )
     )
+}
+
+/// Whether the server has taken a stateid away, and keeps it until it is told that this was seen.
+fn is_revocation(error: &ClientError) -> bool {
+    use NfsStat4::{AdminRevoked, DelegRevoked, Expired};
+    matches!(error.status4(), Some(AdminRevoked | DelegRevoked | Expired))
 }
 
 /// What a file is opened for.
@@ -286,16 +296,35 @@ impl Requests {
     pub(super) fn return_delegation(&mut self, handle: &FileHandle, delegation: Option<StateId4>) {
         let Some(stateid) = delegation else { return };
         let arguments = DelegReturn4Args { stateid };
-        let returned = self.request(
-            Manner::changing("DELEGRETURN"),
-            |compound| compound.put(handle).op(Op4::DelegReturn, &arguments),
-            |reply| {
-                reply.done(Op4::PutFh)?;
-                reply.done(Op4::DelegReturn)
-            },
-        );
+        let (client, patience) = (Arc::clone(&self.client), self.caller.patience);
+        let returned = client.patiently(patience, || {
+            self.request(
+                Manner::changing("DELEGRETURN"),
+                |compound| compound.put(handle).op(Op4::DelegReturn, &arguments),
+                |reply| {
+                    reply.done(Op4::PutFh)?;
+                    reply.done(Op4::DelegReturn)
+                },
+            )
+        });
         if let Err(error) = returned {
             tracing::debug!(%error, "a delegation was not returned");
+        }
+    }
+
+    /// The server need not keep what it has taken away any more: that was seen.
+    pub(super) fn free(&mut self, stateid: StateId4) {
+        let arguments = FreeStateId4Args { stateid };
+        let (client, patience) = (Arc::clone(&self.client), self.caller.patience);
+        let freed = client.patiently(patience, || {
+            self.request(
+                Manner::changing("FREE_STATEID"),
+                |compound| compound.op(Op4::FreeStateId, &arguments),
+                |reply| reply.done(Op4::FreeStateId),
+            )
+        });
+        if let Err(error) = freed {
+            tracing::debug!(%error, "a stateid was not freed");
         }
     }
 
@@ -355,6 +384,9 @@ impl Requests {
                 tracing::info!(%error, "the server does not know what is open: it is opened anew");
             }
             self.client.lose_open(&open, stateid);
+            if outcome.as_ref().err().is_some_and(is_revocation) {
+                self.free(stateid);
+            }
             times += 1;
         }
     }
@@ -362,14 +394,16 @@ impl Requests {
     /// Closes at the server what nobody has open.
     fn close_at_server(&mut self, open: &Arc<Open4>) -> Outcome<()> {
         let _turn = open.turn(self.caller.patience)?;
-        let stateid = {
+        let (stateid, wanted, access) = {
             let mut held = open.held.lock();
             if held.count > 0 {
                 return Ok(());
             }
+            let (wanted, access) = (held.wanted, held.access);
             held.wanted = 0;
             held.access = 0;
-            held.stateid.take().filter(|(_, epoch)| *epoch == self.client.epoch())
+            let stateid = held.stateid.take().filter(|(_, epoch)| *epoch == self.client.epoch());
+            (stateid, wanted, access)
         };
         let Some((open_stateid, epoch)) = stateid else { return Ok(()) };
         let arguments = Close4Args { seqid: 0, open_stateid };
@@ -385,10 +419,18 @@ impl Requests {
             // Locks end soon: the unlock is on its way.
             Err(error) if error.status4() == Some(NfsStat4::LocksHeld) => {
                 let mut held = open.held.lock();
-                held.stateid.get_or_insert((open_stateid, epoch));
+                held.stateid = Some((open_stateid, epoch));
+                (held.wanted, held.access) = (held.wanted | wanted, access);
                 held.is_unclaimed = held.count == 0;
                 self.client.opens.unclaimed.lock().push_back((Instant::now(), Arc::clone(open)));
                 Ok(())
+            }
+            Err(error) if error.status4() == Some(NfsStat4::Delay) => {
+                // It has it open still. Whoever opens it meanwhile does not wait.
+                let mut held = open.held.lock();
+                held.stateid = Some((open_stateid, epoch));
+                (held.wanted, held.access) = (held.wanted | wanted, access);
+                Err(error)
             }
             closed => {
                 open.locks.lock().clear();
@@ -451,7 +493,7 @@ impl Client4 {
             identity: open.identity.clone(),
             is_keeper: false,
         };
-        if let Err(error) = requests.close_at_server(open) {
+        if let Err(error) = self.patiently(patience, || requests.close_at_server(open)) {
             tracing::debug!(%error, "a file was not closed at the server");
         }
         self.opens.forget(open);

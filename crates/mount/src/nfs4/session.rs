@@ -43,6 +43,8 @@ pub(crate) struct Client4 {
     pub(super) machine: Identity,
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,
+    /// For who waits for a slot: the keeper waits for the other one.
+    pub(super) freed: Condvar,
     pub(super) opens: Opens,
     pub(super) closers: Pool,
     /// Whoever knows what is locked.
@@ -54,6 +56,10 @@ pub(crate) struct Client4 {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) session: Option<Session4>,
+    /// Sessions that the server may have still, and nobody uses.
+    pub(super) left: Vec<[u8; 16]>,
+    /// The server has said that it has lost what is open, since the session was made.
+    pub(super) is_reclaim_needed: bool,
     /// The client's id, as the server has told it last.
     pub(super) clientid: Option<u64>,
     /// In which epoch what is open was reclaimed last.
@@ -68,6 +74,14 @@ pub(super) struct State {
     /// When the last reply came: the server's lease runs from then.
     pub(super) last_reply: Instant,
     pub(super) lease: Duration,
+}
+
+impl State {
+    /// Nobody uses the session any more; the server may have it.
+    pub(super) fn leave_session(&mut self) {
+        let session = self.session.take();
+        self.left.extend(session.map(|session| session.slots.session()));
+    }
 }
 
 /// A slot in the hands of a request.
@@ -107,6 +121,8 @@ impl Client4 {
         };
         let state = State {
             session: None,
+            left: Vec::new(),
+            is_reclaim_needed: false,
             clientid: None,
             reclaimed: 0,
             number: 0,
@@ -122,6 +138,7 @@ impl Client4 {
             machine,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            freed: Condvar::new(),
             opens: Opens::default(),
             closers: Pool::new(CLOSERS),
             holder: Mutex::new(None),
@@ -159,7 +176,12 @@ impl Client4 {
     }
 
     /// Waits for a session and a free slot of it; who recovers the session does not wait for that.
-    fn take(&self, patience: Patience, is_keeper: bool, since: Instant) -> Outcome<Taken> {
+    pub(super) fn take(
+        &self,
+        patience: Patience,
+        is_keeper: bool,
+        since: Instant,
+    ) -> Outcome<Taken> {
         let mut state = self.state.lock();
         loop {
             if state.is_closed && !is_keeper || self.link.is_closed() {
@@ -178,7 +200,7 @@ impl Client4 {
             if is_keeper && state.session.is_none() {
                 return Err(ClientError::NoFreeSlot);
             }
-            if self.changed.wait_for(&mut state, patience.nap()).timed_out()
+            if self.freed.wait_for(&mut state, patience.nap()).timed_out()
                 && let Some(error) = patience.end(since)
             {
                 return Err(error);
@@ -203,7 +225,7 @@ impl Client4 {
     }
 
     /// Gives a slot back; if the server has answered its request, the next one has the next number.
-    fn give_back(&self, taken: Taken, told: Option<&Sequence4Result>, is_over: bool) {
+    pub(super) fn give_back(&self, taken: Taken, told: Option<&Sequence4Result>, is_over: bool) {
         let mut state = self.state.lock();
         if state.number != taken.number {
             return;
@@ -211,7 +233,8 @@ impl Client4 {
         if let Some(told) = told {
             state.last_reply = Instant::now();
             state.is_revoked |= told.status_flags & STATE_REVOKED != 0;
-            if told.status_flags & RECLAIM_NEEDED != 0 && state.is_ready {
+            state.is_reclaim_needed |= told.status_flags & RECLAIM_NEEDED != 0;
+            if state.is_reclaim_needed && state.is_ready {
                 tracing::info!("the server has lost what is open, and asks for it");
                 self.epoch.fetch_add(1, Ordering::AcqRel);
                 state.is_ready = false;
@@ -228,10 +251,9 @@ impl Client4 {
         session.slots.give_back(slot);
         let is_news = state.is_revoked || !state.is_ready;
         drop(state);
+        self.freed.notify_one();
         if is_news {
             self.changed.notify_all();
-        } else {
-            self.changed.notify_one();
         }
     }
 
@@ -240,22 +262,30 @@ impl Client4 {
         let mut state = self.state.lock();
         if state.number == number && state.session.is_some() {
             tracing::info!(%why, "the session is lost: another one is made");
-            state.session = None;
+            state.leave_session();
             state.is_ready = false;
         }
         drop(state);
+        self.wake_all();
+    }
+
+    /// Something has changed for whoever waits.
+    pub(super) fn wake_all(&self) {
         self.changed.notify_all();
+        self.freed.notify_all();
     }
 
     /// A request was given up, and may be executed at any time, or never. Its slot is taken by a request that does
     /// nothing: when the server has answered that, it does not execute the other one any more.
     fn leave(self: &Arc<Self>, taken: Taken, identity: Identity) {
         let client = Arc::clone(self);
+        let number = taken.number;
         let left = thread::Builder::new().name("nfs-slot".to_owned()).spawn(move || {
             client.settle(taken, &identity);
         });
         if let Err(error) = left {
-            tracing::warn!(%error, "cannot start a thread: a slot of the session is not used any more");
+            tracing::warn!(%error, "cannot start a thread");
+            self.lose(number, &"a slot cannot be settled");
         }
     }
 
@@ -271,7 +301,7 @@ impl Client4 {
                 Err(ClientError::Accepted(_) | ClientError::Denied(_)) => {
                     return self.lose(taken.number, &"the server refuses a request");
                 }
-                Err(_) => return,
+                Err(error) => return self.lose(taken.number, &error),
             };
             match CompoundReply::parse(&results).and_then(|mut reply| reply.sequence()) {
                 Ok(told) => return self.give_back(taken, Some(&told), true),

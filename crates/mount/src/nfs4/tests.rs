@@ -1,6 +1,7 @@
 //! The session at work, with a server in this process that loses what it is told to.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -238,6 +239,89 @@ fn what_is_opened_anew_is_no_more_than_is_open_here() {
     fake.restart();
     remove(&fake, "c", Patience::default()).unwrap();
     assert_eq!(stateid_of(&fake, &file, ACCESS_READ), ANONYMOUS.other);
+}
+
+#[test]
+fn a_close_that_is_to_come_later_does() {
+    let fake = Fake::start();
+    fake.take_told();
+    let file = FileHandle(b"file".to_vec());
+    requests(&fake, Patience::default()).open(&file, ACCESS_WRITE).unwrap();
+    fake.state.lock().delays = 2;
+    assert!(fake.client.close(&file, &USER, (false, true)));
+    fake.client.close_unused(&file, &USER);
+    until("it is closed", || fake.state.lock().told == ["open 2", "close"]);
+    until("it is forgotten", || fake.client.opens.all().is_empty());
+}
+
+#[test]
+fn a_session_that_is_not_used_any_more_is_destroyed() {
+    let fake = Fake::start();
+    let number = fake.client.state.lock().number;
+    fake.client.lose(number, &"test");
+    remove(&fake, "a", Patience::default()).unwrap();
+    let state = fake.state.lock();
+    assert_eq!((state.sessions, state.destroyed), (2, 1));
+}
+
+#[test]
+fn the_lease_is_that_of_the_servers_last_start() {
+    let fake = Fake::start();
+    assert_eq!(fake.client.state.lock().lease, Duration::from_secs(90));
+    fake.state.lock().lease = 30;
+    fake.restart();
+    remove(&fake, "a", Patience::default()).unwrap();
+    assert_eq!(fake.client.state.lock().lease, Duration::from_secs(30));
+}
+
+#[test]
+fn a_server_that_has_kept_its_clients_alone_is_told_what_is_open() {
+    let fake = Fake::start();
+    fake.take_told();
+    let file = FileHandle(b"file".to_vec());
+    requests(&fake, Patience::default()).open(&file, ACCESS_WRITE).unwrap();
+    let before = fake.client.opens.find(&file, &USER).unwrap();
+    let stateid = before.stateid().unwrap().0;
+    fake.restart_with_clients();
+    remove(&fake, "a", Patience::default()).unwrap();
+    assert_eq!(fake.take_told(), ["open 2", "reclaim 2", "complete"]);
+    // Whoever hears late of the stateid of before takes nothing away.
+    let now = before.stateid().unwrap();
+    fake.client.lose_open(&before, stateid);
+    assert_eq!(before.stateid(), Some(now));
+    fake.client.epoch.fetch_add(1, Ordering::AcqRel);
+    fake.client.lose_open(&before, now.0);
+    assert_eq!(before.stateid(), Some(now));
+}
+
+#[test]
+fn a_slot_that_is_free_is_told_to_who_waits_for_one() {
+    let fake = Fake::start();
+    let client = &fake.client;
+    let mut taken: Vec<_> =
+        (0..64).map(|_| client.take(Patience::default(), false, Instant::now()).unwrap()).collect();
+    // The one who waits looks again by itself after a while.
+    let mut soonest = Duration::MAX;
+    for _ in 0..5 {
+        let given = taken.pop().unwrap();
+        let (again, waited) = thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let again = client.take(Patience::default(), false, Instant::now()).unwrap();
+                (again, Instant::now())
+            });
+            thread::sleep(Duration::from_millis(20));
+            let since = Instant::now();
+            client.give_back(given, None, false);
+            let (again, at) = waits.join().unwrap();
+            (again, at.saturating_duration_since(since))
+        });
+        taken.push(again);
+        soonest = soonest.min(waited);
+    }
+    for one in taken {
+        client.give_back(one, None, false);
+    }
+    assert!(soonest < Duration::from_millis(90), "{soonest:?}");
 }
 
 /// An owner that has two ranges, as a program has got them.
