@@ -57,7 +57,7 @@ pub(crate) enum Command {
     /// Every reply is checked. Ctrl-C ends a load and prints what there is. Exit status: 0
     /// measured, 1 the server failed a call or broke a promise, 2 wrong usage.
     Bench(BenchArguments),
-    /// Mount a share of any NFSv3 server through FUSE, tell how mounts are, or flush them.
+    /// Mount a share of any server of NFSv3, 4.1 or 4.2 through FUSE, tell how mounts are, or flush them.
     ///
     /// Goes to the background once the mount stands. `umount DIR` ends it. `status` and `flush` ask the processes
     /// of mounts that stand.

@@ -1,23 +1,27 @@
-//! From `SERVER:/SHARE` to a root handle: names, ports, MOUNT, and what the server can do.
+//! From `SERVER:/SHARE` to a root handle: names, ports, MOUNT or a session, and what the server can do.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use steadfast_client::nfs4::NfsStat4;
 use steadfast_client::{
     Attributes, ClientError, FileHandle, FileSystemStatistics, Identity, NFS3, RpcConnection,
     mount, rpcbind,
 };
 
-use crate::options::{Options, TRANSFER_BYTES_MAX};
+use crate::nfs4::{self, Client4};
+use crate::options::{Options, TRANSFER_BYTES_MAX, Version};
 use crate::server::Server;
-use crate::transport::Link;
+use crate::transport::{Link, Patience};
 
 /// The flavour of RPC (RFC 5531 §8.1).
 const AUTH_SYS: u32 = 1;
 
 /// How long each step of mounting may take.
 const STEP: Duration = Duration::from_secs(10);
+/// The port of NFSv4.
+const NFS_PORT: u16 = 2049;
 /// The port of rpcbind.
 const RPCBIND_PORT: u16 = 111;
 /// How much of a directory is asked for at once, in bytes.
@@ -155,6 +159,102 @@ fn connect_to(
     what: &Specification,
     options: &Options,
 ) -> Result<Connected, ConnectError> {
+    match options.version {
+        Version::V3 => connect_v3(address, what, options),
+        Version::V4(Some(minor)) => connect_v4(address, what, options, minor),
+        // The highest that there is.
+        Version::V4(None) => match connect_v4(address, what, options, 2) {
+            Err(ConnectError::Call { error, .. }) if nfs4::is_other_version(&error) => {
+                connect_v4(address, what, options, 1)
+            }
+            connected => connected,
+        },
+    }
+}
+
+/// NFSv4 has one port, and neither rpcbind nor MOUNT: a share is where its path is below the server's root.
+fn connect_v4(
+    mut address: SocketAddr,
+    what: &Specification,
+    options: &Options,
+    minor_version: u32,
+) -> Result<Connected, ConnectError> {
+    let failed = |step| {
+        let server = what.server.clone();
+        move |error| ConnectError::Call { step, server, error }
+    };
+    address.set_port(options.port.unwrap_or(NFS_PORT));
+    let link =
+        Link::open(address, options.from_reserved_port, options.timeout, options.connections);
+    let link = link.map_err(failed("connecting to NFS"))?;
+    let (uid, gid) = steadfast_sys::process::effective_ids();
+    let identity = Identity::user(uid, gid);
+    let patience = Patience { pid: 0, until: Some(Instant::now() + STEP) };
+    let connected = connect_session(&link, &identity, minor_version, patience)
+        .map_err(failed("making a session"))
+        .and_then(|client| {
+            let root = nfs4::walk(&client, what.path.as_bytes(), patience);
+            if root.is_err() {
+                client.end();
+            }
+            root.map(|root| (client, root)).map_err(|error| match path_status(&error) {
+                Some(why) => ConnectError::Refused {
+                    server: what.server.clone(),
+                    path: what.path.clone(),
+                    why: why.to_owned(),
+                },
+                None => failed("looking for the share")(error),
+            })
+        });
+    let (client, root) = match connected {
+        Ok(connected) => connected,
+        Err(error) => {
+            link.close();
+            return Err(error);
+        }
+    };
+    let soft_after = options.timeout * options.retransmissions.max(1);
+    let server = Arc::new(Server {
+        link,
+        soft_after: options.is_soft.then_some(soft_after),
+        recovery: OnceLock::new(),
+        nfs4: Some(Arc::clone(&client)),
+    });
+    let connected = abilities(Arc::clone(&server), root, &identity, options);
+    connected.map_err(|error| {
+        client.end();
+        server.link.close();
+        failed("asking for the root")(error)
+    })
+}
+
+fn connect_session(
+    link: &Arc<Link>,
+    identity: &Identity,
+    minor_version: u32,
+    patience: Patience,
+) -> Result<Arc<Client4>, ClientError> {
+    Client4::connect(Arc::clone(link), identity.clone(), minor_version, patience)
+}
+
+/// Why there is no share at a path, in words.
+fn path_status(error: &ClientError) -> Option<&'static str> {
+    Some(match error.status4()? {
+        NfsStat4::NoEnt => "there is no such share or directory",
+        NfsStat4::Access | NfsStat4::Perm => "permission denied",
+        NfsStat4::NotDir => "it is not a directory",
+        NfsStat4::WrongSec => "it does not take sec=sys there",
+        NfsStat4::NameTooLong => "a name of the path is too long",
+        NfsStat4::SymLink => "a name of the path is a symbolic link",
+        _ => return None,
+    })
+}
+
+fn connect_v3(
+    address: SocketAddr,
+    what: &Specification,
+    options: &Options,
+) -> Result<Connected, ConnectError> {
     let failed = |step| {
         let server = what.server.clone();
         move |error| ConnectError::Call { step, server, error }
@@ -194,6 +294,7 @@ fn connect_to(
         link,
         soft_after: options.is_soft.then_some(soft_after),
         recovery: OnceLock::new(),
+        nfs4: None,
     });
     abilities(server, mounted.handle, &identity, options).map_err(failed("asking for the root"))
 }
@@ -236,8 +337,7 @@ fn abilities(
     identity: &Identity,
     options: &Options,
 ) -> Result<Connected, ClientError> {
-    let patience =
-        crate::transport::Patience { pid: 0, until: Some(std::time::Instant::now() + STEP) };
+    let patience = Patience { pid: 0, until: Some(Instant::now() + STEP) };
     let (info, attributes, statistics, names) = server.call(identity, patience, |nfs| {
         let info = nfs.fsinfo(&root)?;
         // A server that waits for what its clients bring back answers no GETATTR.

@@ -173,6 +173,11 @@ pub(crate) struct Counters {
 pub(crate) fn index_of(procedure: Procedure) -> usize {
     let nfs = procedure::ALL.len();
     let number = procedure.number as usize;
+    if procedure.version == 4 && procedure.program == NFS3 {
+        // What a COMPOUND is for is counted as the call of NFSv3 for that.
+        let of_name = procedure::ALL.iter().position(|one| one.name == procedure.name);
+        return of_name.unwrap_or(nfs + recovery::ALL.len());
+    }
     match procedure.program {
         NFS3 if number < nfs => number,
         recovery::RECOVERY if number < recovery::ALL.len() => nfs + number,
@@ -286,6 +291,9 @@ mod tests {
         indices.push(index_of(strange));
         assert_eq!(indices, (0..indices.len()).collect::<Vec<_>>());
         assert_eq!(Counters::default().rows.len(), indices.len());
+        let compound = |name| Procedure { name, ..steadfast_client::nfs4::COMPOUND };
+        assert_eq!(index_of(compound("READ")), index_of(procedure::READ));
+        assert_eq!(index_of(compound("OPEN")), index_of(strange));
     }
 
     #[test]

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use parking_lot::Mutex;
-use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client, NfsStat3, RecoveryStatus};
+use steadfast_client::{ClientError, FileHandle, Identity, NfsStat3, RecoveryStatus};
 use steadfast_journal::{Change, Outcome, Sequence, Settled};
 
+use crate::calls::Calls;
 use crate::held::Verifier;
 use crate::journaling::{Journaling, NotTaken};
 use crate::node::{Node, Nodes, ROOT};
@@ -326,7 +327,7 @@ impl Keeping {
             Ok(verifier) if verifier.is_none() || verifier == sent_under => Ok(true),
             Ok(_) => {
                 // If it has lost something without a new connection, this tells.
-                let ask = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(&node.handle());
+                let ask = |nfs: &mut Calls| nfs.recovery_status(&node.handle());
                 if let Ok(status) = self.server.call(identity, patience, ask) {
                     self.recovery.told(status);
                 }

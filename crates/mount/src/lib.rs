@@ -1,10 +1,10 @@
-//! A FUSE client of NFSv3: `steadfast mount`.
+//! A FUSE client of NFSv3, NFSv4.1 and NFSv4.2: `steadfast mount`.
 //!
 //! [`connect()`] finds a share and its root, [`Mounted::mount`] puts it in a directory, and
 //! [`Mounted::serve`] answers the kernel until it is unmounted. In between: `fuse` takes the kernel's
 //! requests, `volume` makes calls of them, `node` and `attribute_cache` keep what is known,
 //! `write_back` and `held` all data on its way to the server, `locks` what is locked there, `server` and
-//! `transport` carry calls.
+//! `transport` carry calls. What these are (`calls`) is the same in all versions; `nfs4` makes COMPOUNDs of them.
 //!
 //! What is never done: acknowledging `fsync`, `close` or an `O_SYNC` write before the server has the data
 //! on stable storage, or in memory while this host's journal has it on its disk; losing data that a
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod attribute_cache;
+mod calls;
 mod connect;
 mod counters;
 mod document;
@@ -28,6 +29,7 @@ mod journaling;
 mod keeping;
 mod locks;
 mod mounting;
+mod nfs4;
 mod node;
 mod options;
 mod pool;
@@ -57,7 +59,7 @@ use fuser::{Config, Session, SessionACL};
 
 pub use connect::{ConnectError, Connected, Specification, connect};
 pub use guard::guard;
-pub use options::{CacheTimes, JournalSync, LocalLocks, OptionError, Options};
+pub use options::{CacheTimes, JournalSync, LocalLocks, OptionError, Options, Version};
 pub use replay::{Conflict, ReplayError, Report, replay_journal};
 
 use crate::fuse::Adapter;
@@ -183,7 +185,10 @@ impl Mounted {
     /// [`guard()`]. To be called by the thread that serves. A mount works without that, too.
     pub fn guard_with(&self, command: Command) {
         let Some((_, minor)) = self.place.device else { return };
-        let ledger = self.volume.locks().and_then(|locks| locks.ledger().ok());
+        // With NFSv4 the server frees what a client has left, after its lease.
+        let has_ledger = self.volume.server().nfs4.is_none();
+        let locks = self.volume.locks().filter(|_| has_ledger);
+        let ledger = locks.and_then(|locks| locks.ledger().ok());
         match guard::start(command, minor, ledger) {
             Ok(guard) => {
                 tracing::debug!(pid = guard.id(), "a process looks after the mount");
@@ -217,12 +222,15 @@ impl Mounted {
             loop {
                 thread::sleep(LOOK);
                 match looked_at.upgrade() {
-                    Some(volume) => volume.look_at_open_files(),
+                    Some(volume) => {
+                        volume.close_written();
+                        volume.look_at_open_files();
+                    }
                     None => return,
                 }
             }
         })?;
-        if volume.locks().is_some() {
+        if volume.locks().is_some() && volume.server().nfs4.is_none() {
             // Without it what a dead mount has locked stays so until the next mount.
             let _ = thread::Builder::new()
                 .name("nfs-free".to_owned())
@@ -263,6 +271,9 @@ impl Mounted {
                 recovery.tell_detached(volume.server(), Patience { pid: 0, until });
             }
             recovery.close();
+        }
+        if let Some(client) = &volume.server().nfs4 {
+            client.end();
         }
         volume.server().link.close();
         if let Some(journaling) = journaling {

@@ -30,7 +30,8 @@ const WITH_VALUE: &[&str] = &[
     "lockport=N",
     "local_lock=none|flock|posix|all",
     "proto=tcp",
-    "nfsvers=3",
+    "nfsvers=3|4|4.1|4.2",
+    "minorversion=1|2",
     "sec=sys",
     "journal=DIRECTORY",
     "journal_size=BYTES",
@@ -67,6 +68,8 @@ const FLAGS: &[&str] = &[
     "cto",
     "nocto",
 ];
+/// What is said of versions that are not spoken.
+const OTHER_VERSIONS: &str = "nfsvers=3, 4.1 and 4.2 are";
 /// What fstab(5), systemd and mount.nfs allow, and what changes nothing here.
 const IGNORED: &[&str] = &[
     "defaults",
@@ -151,9 +154,21 @@ impl LocalLocks {
     pub const NONE: Self = Self { posix: false, flock: false };
 }
 
+/// Which version of NFS is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// 3.
+    #[default]
+    V3,
+    /// 4, with this minor version; `None`: the highest that the server has of those that are possible.
+    V4(Option<u32>),
+}
+
 /// What a mount is to be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// Which version of NFS is spoken.
+    pub version: Version,
     /// Nothing may be changed.
     pub is_read_only: bool,
     /// Each write is stable on the server before it is acknowledged.
@@ -208,6 +223,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            version: Version::V3,
             is_read_only: false,
             is_sync: false,
             is_soft: false,
@@ -358,6 +374,10 @@ impl Options {
                 "journal_size, journal_sync and compress need journal=DIRECTORY",
             ));
         }
+        if matches!(options.version, Version::V4(_)) && options.journal.is_some() {
+            let why = "a journal needs nfsvers=3: leave out journal= or nfsvers=4";
+            return Err(bad(text, why));
+        }
         Ok(options)
     }
 
@@ -444,11 +464,20 @@ impl Options {
                 _ => return Err(bad(word, "write proto=tcp")),
             },
             "nfsvers" | "vers" => match value {
-                "3" => {}
-                "2" | "4" | "4.0" | "4.1" | "4.2" => {
-                    return Err(unsupported(word, "only nfsvers=3 is, so far"));
+                "3" => self.version = Version::V3,
+                "4" if matches!(self.version, Version::V4(_)) => {}
+                "4" => self.version = Version::V4(None),
+                "4.1" => self.version = Version::V4(Some(1)),
+                "4.2" => self.version = Version::V4(Some(2)),
+                "2" | "4.0" => return Err(unsupported(word, OTHER_VERSIONS)),
+                _ => return Err(bad(word, "write nfsvers=3, 4.1 or 4.2")),
+            },
+            "minorversion" => match value {
+                "1" | "2" => {
+                    self.version = Version::V4(Some(number(word, value, 1, 2)?));
                 }
-                _ => return Err(bad(word, "write nfsvers=3")),
+                "0" => return Err(unsupported(word, OTHER_VERSIONS)),
+                _ => return Err(bad(word, "write minorversion=1 or 2")),
             },
             "sec" => match value {
                 "sys" => {}
@@ -553,6 +582,16 @@ mod tests {
         assert_eq!(parsed("bg,retry=2").retries_for(), Duration::from_secs(120));
         assert!(!parsed("bg,fg").in_background);
         assert_eq!(parsed("proto=tcp,nfsvers=3,vers=3,sec=sys"), Options::default());
+        for (text, minor) in [
+            ("nfsvers=4", None),
+            ("vers=4.1", Some(1)),
+            ("nfsvers=4.2", Some(2)),
+            ("nfsvers=4,minorversion=1", Some(1)),
+            ("minorversion=1,vers=4", Some(1)),
+        ] {
+            let version = parsed(&format!("nolock,{text}")).version;
+            assert_eq!(version, Version::V4(minor), "{text}");
+        }
         let journal = parsed("journal=/j/k,journal_size=32M,journal_sync=always,compress");
         assert_eq!(journal.journal.as_deref(), Some(std::path::Path::new("/j/k")));
         assert_eq!((journal.journal_bytes, journal.compresses), (32 << 20, true));
@@ -577,8 +616,10 @@ mod tests {
             ("proto=udp", "only proto=tcp"),
             ("udp", "only proto=tcp"),
             ("proto=rdma", "write proto=tcp"),
-            ("nfsvers=4.2", "only nfsvers=3"),
-            ("vers=5", "write nfsvers=3"),
+            ("nfsvers=4.0", "nfsvers=3, 4.1 and 4.2 are"),
+            ("nfsvers=4,minorversion=0", "nfsvers=3, 4.1 and 4.2 are"),
+            ("vers=5", "write nfsvers=3, 4.1 or 4.2"),
+            ("nolock,nfsvers=4.2,journal=/j", "a journal needs nfsvers=3"),
             ("sec=krb5p", "only sec=sys"),
             ("journal=var/x", "whole path, from /"),
             ("journal_sync=3", "need journal="),

@@ -31,6 +31,7 @@ use steadfast_client::{Attributes, ClientError, FileHandle, Identity, Nfs3Client
 use steadfast_client::{RecoveryStatus, RpcConnection, RpcTransport};
 use steadfast_journal::{JournalId, Sequence};
 
+use crate::calls::Calls;
 use crate::held::Verifier;
 use crate::server::Server;
 use crate::transport::{CONNECTING, Greeter, Link, Patience, is_lost};
@@ -395,8 +396,7 @@ impl Recovery {
         files.extend(more.map(|(file, identity)| Witness { file, identity }));
         let losses = server.link.losses();
         let commit = |one: &Witness| {
-            let commit =
-                |nfs: &mut Nfs3Client<_>| or_later(nfs.commit(&one.file, 0, COMMITTED_BYTES));
+            let commit = |nfs: &mut Calls| or_later(nfs.commit(&one.file, 0, COMMITTED_BYTES));
             let told = server.call_once(&one.identity, patience, commit)?;
             let told = told?;
             self.saw_commit((&one.file, &one.identity), told.verifier, losses);

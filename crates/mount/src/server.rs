@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use steadfast_client::{ClientError, Identity, Nfs3Client, NfsStat3};
 
+use crate::calls::Calls;
+use crate::nfs4::Client4;
 use crate::recovery::Recovery;
 use crate::transport::{Caller, Link, Patience, Repeats, is_lost};
 
@@ -20,6 +22,8 @@ pub(crate) struct Server {
     pub(crate) soft_after: Option<Duration>,
     /// What a mount with a journal does when the server has lost something.
     pub(crate) recovery: OnceLock<Arc<Recovery>>,
+    /// What NFSv4 keeps at the server; `None` with NFSv3.
+    pub(crate) nfs4: Option<Arc<Client4>>,
 }
 
 impl Server {
@@ -30,7 +34,7 @@ impl Server {
         &self,
         identity: &Identity,
         patience: Patience,
-        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+        calls: impl Fn(&mut Calls) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         self.call_telling(identity, patience, &Repeats::default(), calls)
     }
@@ -41,7 +45,7 @@ impl Server {
         identity: &Identity,
         patience: Patience,
         repeats: &Repeats,
-        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+        calls: impl Fn(&mut Calls) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let since = Instant::now();
         let patience = self.patience(patience, since);
@@ -62,7 +66,7 @@ impl Server {
         &self,
         identity: &Identity,
         patience: Patience,
-        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+        calls: impl Fn(&mut Calls) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         self.call_after(self.link.losses(), identity, patience, &Repeats::default(), calls)
     }
@@ -75,12 +79,16 @@ impl Server {
         identity: &Identity,
         patience: Patience,
         repeats: &Repeats,
-        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+        calls: impl Fn(&mut Calls) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        self.attempt(identity, patience, (losses, false, repeats), calls)
+        let make = |caller| match &self.nfs4 {
+            None => Calls::v3(caller, identity.clone()),
+            Some(client) => Calls::v4(client, caller, identity.clone()),
+        };
+        self.attempt(make, patience, (losses, false, repeats), calls)
     }
 
-    /// As [`Server::call_after`], while calls of others are held.
+    /// As [`Server::call_after`], while calls of others are held. Mounts with a journal speak NFSv3.
     pub(crate) fn call_for_recovery<T>(
         &self,
         losses: u64,
@@ -88,7 +96,8 @@ impl Server {
         patience: Patience,
         calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        self.attempt(identity, patience, (losses, true, &Repeats::default()), calls)
+        let make = |caller| Nfs3Client::new(caller, identity.clone());
+        self.attempt(make, patience, (losses, true, &Repeats::default()), calls)
     }
 
     /// The patience of a `soft` mount has an end.
@@ -97,19 +106,19 @@ impl Server {
         Patience { until, ..patience }
     }
 
-    fn attempt<T>(
+    fn attempt<C, T>(
         &self,
-        identity: &Identity,
+        make: impl FnOnce(Caller) -> C,
         patience: Patience,
         (losses, is_of_recovery, repeats): (u64, bool, &Repeats),
-        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+        calls: impl Fn(&mut C) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let since = Instant::now();
         let patience = self.patience(patience, since);
         let link = Arc::clone(&self.link);
         let repeats = repeats.clone();
         let caller = Caller { link, patience, losses, is_of_recovery, repeats };
-        let mut client = Nfs3Client::new(caller, identity.clone());
+        let mut client = make(caller);
         let mut pause = LATER.0;
         loop {
             let outcome = calls(&mut client);

@@ -16,10 +16,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex, RwLock};
 use steadfast_client::{
-    Attributes, ClientError, FileSystemStatistics, FileType, Identity, Nfs3Client, NfsStat3, Time,
-    Wcc,
+    Attributes, ClientError, FileSystemStatistics, FileType, Identity, NfsStat3, Time, Wcc,
 };
 
+use crate::calls::Calls;
 use crate::connect::Connected;
 use crate::counters::Counters;
 use crate::errors::Errno;
@@ -32,7 +32,7 @@ use crate::process::{Identities, Who};
 use crate::recoverer::Recoverer;
 use crate::recovery::Recovery;
 use crate::server::Server;
-use crate::transport::{Caller, Patience};
+use crate::transport::Patience;
 use crate::write_back::WriteBack;
 
 pub(crate) use directories::Listed;
@@ -79,6 +79,8 @@ pub(crate) struct Volume {
     directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
     next_open: AtomicU64,
     statistics: Mutex<Option<FileSystemStatistics>>,
+    /// Files that are closed here, and open at the server until their data is safe there.
+    closing: Mutex<Vec<(Arc<Node>, Identity)>>,
     /// Hidden files that are closed and not yet removed.
     removing: Mutex<usize>,
     has_removed: Condvar,
@@ -140,6 +142,7 @@ impl Volume {
             directories: RwLock::default(),
             next_open: AtomicU64::new(1),
             statistics: Mutex::new(connected.statistics),
+            closing: Mutex::default(),
             removing: Mutex::default(),
             has_removed: Condvar::new(),
         };
@@ -179,7 +182,7 @@ impl Volume {
     fn call<T>(
         &self,
         asker: &Asker,
-        calls: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+        calls: impl Fn(&mut Calls) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         self.server.call(&asker.identity, asker.patience, calls)
     }

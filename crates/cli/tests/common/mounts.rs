@@ -53,7 +53,11 @@ impl Mount {
     ) -> Self {
         let at = place.directory.path().canonicalize().unwrap().join(name);
         fs::create_dir_all(&at).unwrap();
-        let options = format!("nolock,{options}");
+        let mut options = format!("nolock,{options}");
+        // So all tests of mounts run with another version, say; what they say outweighs it.
+        if let Ok(more) = std::env::var("STEADFAST_MOUNT_OPTIONS") {
+            options = format!("{more},{options}");
+        }
         // What earlier mounts of this name have told stays.
         let log = place.directory.path().join(format!("{name}.log"));
         let told = OpenOptions::new().create(true).append(true).open(&log).unwrap();

@@ -16,6 +16,8 @@ use steadfast_wire::nfs3::StableHow;
 
 /// `OPEN4_SHARE_ACCESS_READ`.
 pub const ACCESS_READ: u32 = 0x1;
+/// `OPEN4_SHARE_ACCESS_WRITE`.
+pub const ACCESS_WRITE: u32 = 0x2;
 /// `OPEN4_SHARE_ACCESS_BOTH`.
 pub const ACCESS_BOTH: u32 = 0x3;
 /// `OPEN4_SHARE_ACCESS_WANT_NO_DELEG`.

@@ -40,7 +40,7 @@ impl<T: RpcTransport> Nfs4Client<T> {
         identity: Identity,
         settings: &ClientSettings,
     ) -> Outcome<Self> {
-        let session = establish(&mut transport, &identity, settings)?;
+        let session = establish4(&mut transport, &identity, settings)?;
         Ok(Self::with_session(transport, identity, session))
     }
 
@@ -65,8 +65,12 @@ impl<T: RpcTransport> Nfs4Client<T> {
     }
 }
 
-/// Makes a client known, or finds it, and makes a session.
-pub(super) fn establish<T: RpcTransport>(
+/// Makes a client known, or finds it, and makes a session: for who has many threads that send by it. What a client has
+/// had is its own still if the client's id is the same.
+///
+/// # Errors
+/// As [`Nfs4Client::connect`].
+pub fn establish4<T: RpcTransport>(
     transport: &mut T,
     identity: &Identity,
     settings: &ClientSettings,

@@ -22,9 +22,12 @@ mod slots;
 
 pub use attributes::{AclEntry4, Attributes4, FsId4, LINUX_ATTRIBUTES};
 pub use callback::{AttributesAsked4, LockIsFree4, Recall4};
-pub use changing::{ACCESS_BOTH, ACCESS_READ, ANONYMOUS, OPEN_OWNER, Opening4, WANT_NO_DELEGATION};
+pub use changing::{
+    ACCESS_BOTH, ACCESS_READ, ACCESS_WRITE, ANONYMOUS, OPEN_OWNER, Opening4, WANT_NO_DELEGATION,
+};
 pub use client::{Nfs4Client, Opened4, ReadData4, patiently4};
 pub use compound::Compound;
+pub use connect::establish4;
 pub use pipeline::Sent4;
 pub use recovery::{Held4, HeldLock4, Lost4, Recovered4, SteadyClient4};
 pub use reply::{CompoundReply, Entry4, Listing4, ReadHead4};

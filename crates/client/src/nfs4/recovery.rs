@@ -12,7 +12,7 @@ use steadfast_wire::nfs4::{
 
 use super::changing::Opening4;
 use super::client::Nfs4Client;
-use super::connect::establish;
+use super::connect::establish4;
 use super::session::ClientSettings;
 use crate::call::Identity;
 use crate::error::ClientError;
@@ -296,7 +296,7 @@ impl<T: RpcTransport, C: FnMut() -> Outcome<T>> SteadyClient4<T, C> {
             return self.reconnect(true);
         }
         let before = self.client.session.clientid;
-        let session = establish(&mut self.client.transport, &self.identity, &self.settings)?;
+        let session = establish4(&mut self.client.transport, &self.identity, &self.settings)?;
         let is_known = session.clientid == before && lost == Lost4::Session;
         self.client.session = session;
         self.client.unanswered = None;

@@ -7,9 +7,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use steadfast_client::{ClientError, FileHandle, Identity, Nfs3Client};
+use steadfast_client::{ClientError, FileHandle, Identity};
 
 use super::{Answered, Keeping};
+use crate::calls::Calls;
 use crate::held::Verifier;
 use crate::transport::Patience;
 
@@ -80,7 +81,7 @@ impl Keeping {
         identity: &Identity,
     ) -> Option<Verifier> {
         let losses = self.server.link.losses();
-        let commit = |nfs: &mut Nfs3Client<_>| nfs.commit(file, 0, 0);
+        let commit = |nfs: &mut Calls| nfs.commit(file, 0, 0);
         let patience = Patience { pid: 0, until: Some(Instant::now() + LEARNING) };
         // Otherwise a later one tells it.
         let verifier = self.server.call_once(identity, patience, commit).ok()?.verifier;

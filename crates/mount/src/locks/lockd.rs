@@ -13,6 +13,7 @@ use steadfast_client::{ClientError, FileHandle, Identity, RpcConnection, rpcbind
 use super::ledger::{Entry, Header, Ledger, Unsynced, owner_name};
 use super::table::{Kind, Span};
 use crate::document::unix_ms;
+use crate::nfs4::{Client4, LockAsker};
 use crate::options::Options;
 use crate::server::Server;
 use crate::transport::{Caller, Greeter, Link, Patience, Repeats};
@@ -50,6 +51,13 @@ pub(super) struct Remote {
     pub(super) identity: Identity,
     pub(super) handle: Arc<FileHandle>,
     pub(super) number: u32,
+}
+
+impl Remote {
+    /// The same for NFSv4.
+    fn asker(&self) -> LockAsker<'_> {
+        LockAsker { identity: &self.identity, handle: &self.handle, number: self.number }
+    }
 }
 
 /// Why a call was not answered.
@@ -161,8 +169,29 @@ impl Lockd {
         })
     }
 
+    /// What NFSv4 has instead of a lock manager.
+    pub(super) fn nfs4(&self) -> Option<&Arc<Client4>> {
+        self.server.nfs4.as_ref()
+    }
+
+    /// A call of NFSv4 by which something is locked or unlocked.
+    fn told_by_nfs4(
+        &self,
+        until: Option<Instant>,
+        call: impl FnOnce(Patience) -> Result<NlmStat, ClientError>,
+    ) -> Told {
+        let patience = self.server.patience(Patience { pid: 0, until }, Instant::now());
+        let stat = call(patience).map_err(of_call4);
+        // A session has each request executed once.
+        Told { stat, generation: self.generation(), is_repeated: false }
+    }
+
     /// Notes an owner that may get locks.
     pub(super) fn note(&self, remote: &Remote) -> Option<usize> {
+        if self.nfs4().is_some() {
+            // The server frees what a client has left, after its lease.
+            return None;
+        }
         let entry = Entry::new(&remote.identity, &remote.handle, remote.number);
         self.ledger.lock().note(&entry)
     }
@@ -187,6 +216,12 @@ impl Lockd {
 
     /// LOCK, which does not wait for other owners.
     pub(super) fn lock(&self, remote: &Remote, span: Span, kind: Kind, is_reclaim: bool) -> Told {
+        if let Some(client) = self.nfs4() {
+            let (offset, length) = span.as_nfs4();
+            let range = (offset, length, kind == Kind::Write);
+            return self
+                .told_by_nfs4(None, |patience| client.lock(remote.asker(), range, patience));
+        }
         let owner = owner_name(remote.number, &self.name);
         let lock = self.lock_of(remote, &owner, span);
         let is_exclusive = kind == Kind::Write;
@@ -224,6 +259,11 @@ impl Lockd {
 
     /// UNLOCK.
     pub(super) fn unlock(&self, remote: &Remote, span: Span, until: Option<Instant>) -> Told {
+        if let Some(client) = self.nfs4() {
+            let range = span.as_nfs4();
+            return self
+                .told_by_nfs4(until, |patience| client.unlock(remote.asker(), range, patience));
+        }
         let owner = owner_name(remote.number, &self.name);
         let lock = self.lock_of(remote, &owner, span);
         self.call(until, |caller| nlm::unlock(caller, &remote.identity, &lock))
@@ -237,6 +277,12 @@ impl Lockd {
         kind: Kind,
         patience: Patience,
     ) -> Result<Tested, Unanswered> {
+        if let Some(client) = self.nfs4() {
+            let (offset, length) = span.as_nfs4();
+            let range = (offset, length, kind == Kind::Write);
+            let patience = self.server.patience(patience, Instant::now());
+            return client.test_lock(remote.asker(), range, patience).map_err(of_call4);
+        }
         let owner = owner_name(remote.number, &self.name);
         let lock = self.lock_of(remote, &owner, span);
         let patience = self.server.patience(patience, Instant::now());
@@ -438,6 +484,10 @@ impl Lockd {
     /// Learns the server's write verifier before a first lock is asked for, to know a restart. Who has a write lock
     /// may ask in all likelihood.
     pub(super) fn learn_verifier(&self, remote: &Remote, kind: Kind) {
+        if self.nfs4().is_some() {
+            // The session tells of a restart.
+            return;
+        }
         {
             let mut found = self.found.lock();
             if found.verifier.is_some() || found.asked >= ASKED_MAX && kind == Kind::Read {
@@ -515,6 +565,11 @@ fn of_call(error: ClientError) -> Unanswered {
     } else {
         Unanswered::InDoubt(error)
     }
+}
+
+/// As [`of_call`], of NFSv4: an operation that failed has changed nothing.
+fn of_call4(error: ClientError) -> Unanswered {
+    if error.status().is_some() { Unanswered::Refused(error) } else { of_call(error) }
 }
 
 fn caller(link: Arc<Link>, patience: Patience, repeats: Repeats) -> Caller {

@@ -22,8 +22,8 @@ mod task;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -32,6 +32,7 @@ use steadfast_client::{ClientError, FileHandle, Identity};
 
 use crate::document::LocksStatus;
 use crate::errors::Errno;
+use crate::nfs4::{Holder4, Holding};
 use crate::node::Node;
 use crate::options::Options;
 use crate::pool::Pool;
@@ -174,11 +175,55 @@ impl Locks {
             losses: AtomicUsize::new(0),
             soft_after: server.soft_after,
         });
+        if let Some(client) = locks.lockd.nfs4() {
+            client.hold_locks_of(Arc::new(Reporter(Arc::downgrade(&locks))));
+        }
         let scheduled = Arc::clone(&locks);
         std::thread::Builder::new()
             .name("nfs-locks".to_owned())
             .spawn(move || scheduled.schedule())?;
         Ok(locks)
+    }
+
+    /// What all owners hold.
+    fn holdings(&self) -> Vec<Holding> {
+        let state = self.state.lock();
+        let mut holdings = Vec::new();
+        for file in state.files.values() {
+            for (owner, of) in &file.owners {
+                let range = |held: Held| {
+                    let (offset, length) = held.span.as_nfs4();
+                    (offset, length, held.kind == Kind::Write)
+                };
+                let ranges: Vec<_> = file.table.of(*owner).map(range).collect();
+                if !ranges.is_empty() {
+                    let Remote { identity, handle, number } = of.remote.clone();
+                    let handle = FileHandle::clone(&handle);
+                    holdings.push(Holding { identity, handle, number, ranges });
+                }
+            }
+        }
+        holdings
+    }
+
+    /// The server has lost all locks of an owner.
+    fn lose_owner(&self, number: u32) {
+        let mut state = self.state.lock();
+        for file in state.files.values_mut() {
+            let found = file.owners.iter().find(|(_, of)| of.remote.number == number);
+            let Some((owner, of)) = found else { continue };
+            let lost: Vec<Held> = file.table.of(*owner).collect();
+            if lost.is_empty() {
+                continue;
+            }
+            self.note_lost(&file.node, of, &lost);
+            let owner = *owner;
+            for held in lost {
+                file.table.set(owner, held.span, None);
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// What is noted for whoever finds this process dead.
@@ -354,6 +399,22 @@ impl Locks {
             "the server has lost locks, and they cannot be taken again: reading and writing the file fails for those who had them"
         );
         node.drop_pages();
+    }
+}
+
+/// Tells the session of NFSv4 what is locked.
+#[derive(Debug)]
+struct Reporter(Weak<Locks>);
+
+impl Holder4 for Reporter {
+    fn held(&self) -> Vec<Holding> {
+        self.0.upgrade().map(|locks| locks.holdings()).unwrap_or_default()
+    }
+
+    fn lost(&self, number: u32) {
+        if let Some(locks) = self.0.upgrade() {
+            locks.lose_owner(number);
+        }
     }
 }
 

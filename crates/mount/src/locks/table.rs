@@ -41,6 +41,14 @@ impl Span {
         (self.first, length)
     }
 
+    /// Offset and length as NFSv4 has them: all ones for all that follow.
+    pub(crate) fn as_nfs4(self) -> (u64, u64) {
+        match self.on_the_wire() {
+            (first, 0) => (first, u64::MAX),
+            range => range,
+        }
+    }
+
     pub(crate) fn meets(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }

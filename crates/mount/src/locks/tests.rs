@@ -272,7 +272,8 @@ impl Rig {
         let text = format!("noresvport,lockport={}", manager.address.port());
         let options = Options::parse(&text).unwrap();
         let link = Link::open(manager.address, false, options.timeout, 1).unwrap();
-        let server = Arc::new(Server { link, soft_after: None, recovery: OnceLock::new() });
+        let server =
+            Arc::new(Server { link, soft_after: None, recovery: OnceLock::new(), nfs4: None });
         let root = FileHandle(vec![1, 2, 3, 4]);
         let attributes = Attributes {
             file_type: FileType::Regular,

@@ -64,7 +64,8 @@ impl Fake {
             }
         });
         let link = Link::open(address, false, Duration::from_secs(60), 1).unwrap();
-        let server = Arc::new(Server { link, soft_after: None, recovery: OnceLock::new() });
+        let server =
+            Arc::new(Server { link, soft_after: None, recovery: OnceLock::new(), nfs4: None });
         let fake = Self { server, state };
         until("it is connected", || fake.is_up() && !fake.state.lock().streams.is_empty());
         fake

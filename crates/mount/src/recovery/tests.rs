@@ -60,7 +60,7 @@ fn a_server_that_knows_the_root_and_no_file_has_lost_them() {
     fake.says(&handle("b"), NfsStat3::BadHandle);
     fake.restart([1; 8]);
     until("it has lost them", || recovery.has_lost());
-    let call = |nfs: &mut Nfs3Client<_>| nfs.getattr(&handle("root"));
+    let call = |nfs: &mut Calls| nfs.getattr(&handle("root"));
     let called = fake.server.call_once(&USER, Patience::default(), call);
     assert!(called.is_err_and(|error| is_lost(&error)), "calls of others are held");
     until("the connection is there", || fake.times_made() == 2);

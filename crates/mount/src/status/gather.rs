@@ -114,7 +114,10 @@ impl Subject {
             share: self.what.path.clone(),
             directory: shown(&self.directory),
             pid: std::process::id(),
-            nfs_version: "3".to_owned(),
+            nfs_version: match &self.volume.server().nfs4 {
+                Some(client) => client.version(),
+                None => "3".to_owned(),
+            },
             mounted_unix_s: unix_ms(self.mounted) / 1000,
             now_unix_ms: unix_ms(SystemTime::now()),
             oldest_call_ms: link.oldest_call().map(milliseconds),

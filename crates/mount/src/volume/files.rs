@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use steadfast_client::arguments::access;
-use steadfast_client::{ClientError, Identity};
+use steadfast_client::{ClientError, FileType, Identity, NfsStat3};
 
 use super::{Asker, Outcome, Volume, of_node};
 use crate::errors::Errno;
@@ -39,8 +39,19 @@ pub(crate) struct OpenFile {
     /// user, whoever uses the descriptor.
     identity: Identity,
     flags: i32,
+    /// It is counted among what is open at the server.
+    is_counted: bool,
     /// The errors of writes that it was told of.
     seen_errors: AtomicU64,
+}
+
+/// Whether a file is opened for reading, and for writing.
+fn access_of(flags: i32) -> (bool, bool) {
+    match flags & O_ACCMODE {
+        O_WRONLY => (false, true),
+        O_RDWR => (true, true),
+        _ => (true, false),
+    }
 }
 
 impl OpenFile {
@@ -80,13 +91,19 @@ pub(crate) struct Placed<'d> {
 }
 
 impl Volume {
-    fn register(&self, node: &Arc<Node>, identity: &Identity, flags: i32) -> Opened {
+    fn register(
+        &self,
+        node: &Arc<Node>,
+        identity: &Identity,
+        (flags, is_counted): (i32, bool),
+    ) -> Opened {
         let keeps_pages = node.open();
         let file = self.next_open();
         let open = OpenFile {
             node: Arc::clone(node),
             identity: identity.clone(),
             flags,
+            is_counted,
             seen_errors: AtomicU64::new(node.data.errors()),
         };
         self.files.write().insert(file, Arc::new(open));
@@ -128,7 +145,51 @@ impl Volume {
         if granted & wanted != wanted {
             return Err(Errno::EACCES);
         }
-        Ok(self.register(&node, &asker.identity, flags))
+        let is_counted = self.open_at_server(asker, &node, flags)?;
+        Ok(self.register(&node, &asker.identity, (flags, is_counted)))
+    }
+
+    /// Has a file open at the server, as far as it knows such a thing; whether it is to be closed there.
+    fn open_at_server(&self, asker: &Asker, node: &Node, flags: i32) -> Outcome<bool> {
+        if self.server.nfs4.is_none() || node.file_type != FileType::Regular {
+            return Ok(false);
+        }
+        let (reads, writes) = access_of(flags);
+        let opened = self.call(asker, |nfs| nfs.open(&node.handle(), reads, writes));
+        match of_node(node, opened) {
+            // Who may execute a file may have it read for that, and no more.
+            Err(error) if flags & FMODE_EXEC != 0 && error.status() == Some(NfsStat3::Acces) => {
+                Ok(false)
+            }
+            opened => Ok(opened.map(|()| true)?),
+        }
+    }
+
+    /// Has a file closed at the server, once all its data is there.
+    fn close_at_server(&self, open: &OpenFile) {
+        let Some(client) = &self.server.nfs4 else { return };
+        let handle = open.node.handle();
+        let access = access_of(open.flags);
+        if !open.is_counted || !client.close(&handle, &open.identity, access) {
+            return;
+        }
+        if open.node.data.is_empty() {
+            client.close_unused(&handle, &open.identity);
+        } else {
+            self.closing.lock().push((Arc::clone(&open.node), open.identity.clone()));
+        }
+    }
+
+    /// Closes at the server what was closed here while it had data that was not safe there.
+    pub(crate) fn close_written(&self) {
+        let Some(client) = &self.server.nfs4 else { return };
+        self.closing.lock().retain(|(node, identity)| {
+            let is_written = node.data.is_empty();
+            if is_written {
+                client.close_unused(&node.handle(), identity);
+            }
+            !is_written
+        });
     }
 
     /// Makes a file and opens it. Its mode does not count for whoever has made it.
@@ -143,7 +204,14 @@ impl Volume {
         let directory = self.node(parent)?;
         let how = (flags & O_EXCL != 0, flags & O_TRUNC != 0);
         let node = self.create_file(asker, &directory, name, mode, how)?;
-        let opened = self.register(&node, &asker.identity, flags);
+        let is_counted = match self.open_at_server(asker, &node, flags) {
+            Ok(is_counted) => is_counted,
+            Err(errno) => {
+                self.nodes.forget(node.number, 1);
+                return Err(errno);
+            }
+        };
+        let opened = self.register(&node, &asker.identity, (flags, is_counted));
         Ok((node, opened))
     }
 
@@ -267,6 +335,7 @@ impl Volume {
         self.unlock_released(&open, file);
         // What a mapping has changed after the last close.
         self.write_back.let_go(&open.node);
+        self.close_at_server(&open);
         let hidden = open.node.close();
         self.nodes.release(open.node.number);
         *self.removing.lock() += usize::from(hidden.is_some());

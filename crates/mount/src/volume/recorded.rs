@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use steadfast_client::{ClientError, FileHandle, Linked, Made, Nfs3Client, NfsStat3, Renamed, Wcc};
+use steadfast_client::{ClientError, FileHandle, Linked, Made, NfsStat3, Renamed, Wcc};
 use steadfast_journal::{Change, Outcome as Told, SetTime};
 
 use super::objects::Changes;
 use super::{Asker, Outcome, Volume, nfs_time};
+use crate::calls::Calls;
 use crate::journaling::{outcome_of, stamp_of};
 use crate::keeping::{Describe, Keeping};
 use crate::node::Node;
 use crate::recovery::Fate;
-use crate::transport::{Caller, Repeats, is_lost};
+use crate::transport::{Repeats, is_lost};
 
 /// What the server answers to a change.
 pub(super) trait Answered {
@@ -98,7 +99,7 @@ impl Volume {
         node: &Arc<Node>,
         path: &[u8],
         describe: Describe<'_>,
-        call: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+        call: impl Fn(&mut Calls) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let identity = &asker.identity;
         let Some(keeping) = &self.keeping else {
@@ -150,7 +151,7 @@ impl Volume {
         asker: &Asker,
         node: &Arc<Node>,
         describe: Describe<'_>,
-        call: impl Fn(&mut Nfs3Client<Caller>) -> Result<T, ClientError>,
+        call: impl Fn(&mut Calls) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let identity = &asker.identity;
         let since = Instant::now();

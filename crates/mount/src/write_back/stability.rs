@@ -14,9 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use steadfast_client::{ClientError, Commit, Identity, Nfs3Client, NfsStat3};
+use steadfast_client::{ClientError, Commit, Identity, NfsStat3};
 
 use super::WriteBack;
+use crate::calls::Calls;
 use crate::held::Verifier;
 use crate::node::{Node, ROOT};
 use crate::transport::Patience;
@@ -178,7 +179,7 @@ impl WriteBack {
             journaling.make_stable(journaling.last());
         }
         let losses = self.server.link.losses();
-        let sync = |nfs: &mut Nfs3Client<_>| nfs.recovery_sync(&node.handle());
+        let sync = |nfs: &mut Calls| nfs.recovery_sync(&node.handle());
         let verifier = match self.server.call_once(identity, patience, sync) {
             Err(error) if error.status() == Some(NfsStat3::NotSupp) => {
                 self.stability.has_unflushable.store(true, Ordering::Relaxed);

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use steadfast_client::{Identity, Nfs3Client, StableHow, Write};
+use steadfast_client::{Identity, StableHow, Write};
 
 use super::records::Refusal;
 use super::stability::Stabilized;
 use super::{Data, DataState, SENT_AFTER, WriteBack};
+use crate::calls::Calls;
 use crate::errors::Errno;
 use crate::held::{Run, Verifier, Weight};
 use crate::node::Node;
@@ -241,7 +242,7 @@ impl WriteBack {
     fn verifier_of_now(&self, identity: &Identity) -> Option<Verifier> {
         let recovery = self.recovery.as_ref().filter(|recovery| recovery.is_async())?;
         let patience = Patience::default();
-        let ask = |nfs: &mut Nfs3Client<_>| nfs.recovery_status(recovery.root());
+        let ask = |nfs: &mut Calls| nfs.recovery_status(recovery.root());
         self.server.call_once(identity, patience, ask).ok().map(|status| status.verifier)
     }
 
