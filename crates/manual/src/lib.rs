@@ -159,12 +159,13 @@ fn files() -> String {
         }
         match line.split_once(": ") {
             Some((place, what)) if place.starts_with('/') => {
-                text += &format!(".TP\n{}\n{}\n", roff::escaped(place), roff::markdown(what));
+                text +=
+                    &[".TP\n", &roff::escaped(place), "\n", &roff::markdown(what), "\n"].concat();
             }
             _ if line.is_empty() => {}
             _ => match line.strip_prefix("# ") {
-                Some(heading) => text += &format!(".SH {heading}\n"),
-                None => text += &format!("{}\n", roff::markdown(line)),
+                Some(heading) => text += &[".SH ", heading, "\n"].concat(),
+                None => text += &(roff::markdown(line) + "\n"),
             },
         }
     }
@@ -258,7 +259,9 @@ mod tests {
         }
         assert!(!shares.contains("]("), "{shares}");
         let program = text("steadfast.1");
-        for words in ["/var/lib/steadfast/handle.key", ".SH BACKUP", "\\-\\-exclude intent.log", "umask 077"] {
+        for words in
+            ["/var/lib/steadfast/handle.key", ".SH BACKUP", "\\-\\-exclude intent.log", "umask 077"]
+        {
             assert!(program.contains(words), "{words}: {program}");
         }
     }
