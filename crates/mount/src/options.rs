@@ -354,11 +354,22 @@ impl Options {
     /// For the first word that is unknown, impossible or unsupported.
     pub fn parse(text: &str) -> Result<Self, OptionError> {
         let mut options = Self::default();
+        let (mut has_v3, mut has_minor) = (false, false);
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word.split_once('=') {
-                Some((name, value)) => options.set(word, name, value)?,
+                Some((name, value)) => {
+                    options.set(word, name, value)?;
+                    match name {
+                        "nfsvers" | "vers" => has_v3 = value == "3",
+                        "minorversion" => has_minor = true,
+                        _ => {}
+                    }
+                }
                 None => options.flag(word)?,
             }
+        }
+        if has_v3 && has_minor {
+            return Err(bad(text, "minorversion= is for nfsvers=4: leave it out, or nfsvers=3"));
         }
         let times = &options.cache_times;
         if times.file_min > times.file_max || times.directory_min > times.directory_max {
@@ -619,6 +630,8 @@ mod tests {
             ("nfsvers=4.0", "nfsvers=3, 4.1 and 4.2 are"),
             ("nfsvers=4,minorversion=0", "nfsvers=3, 4.1 and 4.2 are"),
             ("vers=5", "write nfsvers=3, 4.1 or 4.2"),
+            ("vers=3,minorversion=1", "minorversion= is for nfsvers=4"),
+            ("minorversion=2,nfsvers=3", "minorversion= is for nfsvers=4"),
             ("nolock,nfsvers=4.2,journal=/j", "a journal needs nfsvers=3"),
             ("sec=krb5p", "only sec=sys"),
             ("journal=var/x", "whole path, from /"),

@@ -239,6 +239,8 @@ mod tests {
             (NfsStat4::Delay, NfsStat3::Jukebox),
             (NfsStat4::FhExpired, NfsStat3::Stale),
             (NfsStat4::WrongSec, NfsStat3::Acces),
+            // Another's mandatory lock: who waits for its end may wait for ever.
+            (NfsStat4::Locked, NfsStat3::Io),
             (NfsStat4::BadXdr, NfsStat3::Io),
         ] {
             assert_eq!(status(of), expected);
