@@ -354,22 +354,29 @@ impl Options {
     /// For the first word that is unknown, impossible or unsupported.
     pub fn parse(text: &str) -> Result<Self, OptionError> {
         let mut options = Self::default();
-        let (mut has_v3, mut has_minor) = (false, false);
+        let (mut version, mut minor) = (None, None);
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word.split_once('=') {
                 Some((name, value)) => {
                     options.set(word, name, value)?;
                     match name {
-                        "nfsvers" | "vers" => has_v3 = value == "3",
-                        "minorversion" => has_minor = true,
+                        "nfsvers" | "vers" => version = Some(value),
+                        "minorversion" => minor = Some(value),
                         _ => {}
                     }
                 }
                 None => options.flag(word)?,
             }
         }
-        if has_v3 && has_minor {
-            return Err(bad(text, "minorversion= is for nfsvers=4: leave it out, or nfsvers=3"));
+        let is_told_so = |minor: &str| match version.and_then(|version| version.strip_prefix("4")) {
+            Some(rest) => rest.is_empty() || rest.strip_prefix('.') == Some(minor),
+            None => false,
+        };
+        if minor.is_some_and(|minor| !is_told_so(minor)) {
+            return Err(bad(
+                text,
+                "minorversion= is for nfsvers=4: write nfsvers=4.1 or 4.2 instead",
+            ));
         }
         let times = &options.cache_times;
         if times.file_min > times.file_max || times.directory_min > times.directory_max {
@@ -599,6 +606,7 @@ mod tests {
             ("nfsvers=4.2", Some(2)),
             ("nfsvers=4,minorversion=1", Some(1)),
             ("minorversion=1,vers=4", Some(1)),
+            ("vers=4.2,minorversion=2", Some(2)),
         ] {
             let version = parsed(&format!("nolock,{text}")).version;
             assert_eq!(version, Version::V4(minor), "{text}");
@@ -632,6 +640,9 @@ mod tests {
             ("vers=5", "write nfsvers=3, 4.1 or 4.2"),
             ("vers=3,minorversion=1", "minorversion= is for nfsvers=4"),
             ("minorversion=2,nfsvers=3", "minorversion= is for nfsvers=4"),
+            ("minorversion=1", "minorversion= is for nfsvers=4"),
+            ("minorversion=2,nfsvers=4.1", "minorversion= is for nfsvers=4"),
+            ("nfsvers=4.1,minorversion=2", "minorversion= is for nfsvers=4"),
             ("nolock,nfsvers=4.2,journal=/j", "a journal needs nfsvers=3"),
             ("sec=krb5p", "only sec=sys"),
             ("journal=var/x", "whole path, from /"),

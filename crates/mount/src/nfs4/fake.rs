@@ -13,9 +13,10 @@ use steadfast_client::nfs4::{NfsStat4, StateId4};
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, ChangeInfo4, Close4Args, CompoundHead4, CompoundReplyHead4,
     CreateSession4Args, CreateSession4Result, DestroyClientId4Args, DestroySession4Args,
-    ExchangeId4Args, ExchangeId4Result, Fattr4, FreeStateId4Args, GetAttr4Args, Lock4Args,
-    LockU4Args, Locker4, Op4, Open4Args, Open4Result, OpenClaim4, OpenDelegation4, PutFh4Args,
-    ReclaimComplete4Args, Remove4Args, Sequence4Args, Sequence4Result, StateProtectResult4,
+    ExchangeId4Args, ExchangeId4Result, Fattr4, FreeStateId4Args, GetAttr4Args, GetFh4Result,
+    Lock4Args, LockU4Args, Locker4, Lookup4Args, Op4, Open4Args, Open4Result, OpenClaim4,
+    OpenDelegation4, PutFh4Args, ReclaimComplete4Args, Remove4Args, Sequence4Args, Sequence4Result,
+    StateProtectResult4,
 };
 use steadfast_wire::rpc::{AcceptStat, CallHeader, RejectStat, ReplyHeader};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
@@ -316,6 +317,14 @@ impl State {
             }
             Op4::PutRootFh => {}
             Op4::PutFh => drop(PutFh4Args::decode(r).unwrap()),
+            Op4::GetFh => GetFh4Result { object: b"an object" }.encode(w),
+            Op4::Lookup => {
+                Lookup4Args::decode(r).unwrap();
+                if self.delays > 0 {
+                    self.delays -= 1;
+                    return NfsStat4::Delay;
+                }
+            }
             Op4::GetAttr => {
                 GetAttr4Args::decode(r).unwrap();
                 let attrmask = Bitmap4::of(&[Attribute4::LeaseTime]);

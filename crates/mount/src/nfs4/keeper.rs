@@ -465,8 +465,13 @@ impl Client4 {
     }
 }
 
-/// The object at a path from the root of what the server shows, name by name.
+/// The object at a path from the root of what the server shows, name by name; asked for again while the server says that
+/// it has no time.
 pub(crate) fn walk(client: &Arc<Client4>, path: &[u8], patience: Patience) -> Outcome<FileHandle> {
+    client.patiently(patience, || walk_once(client, path, patience))
+}
+
+fn walk_once(client: &Arc<Client4>, path: &[u8], patience: Patience) -> Outcome<FileHandle> {
     let names: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
     let mut requests = client.requests(patience, &client.machine);

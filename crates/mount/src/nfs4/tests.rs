@@ -12,6 +12,7 @@ use steadfast_client::{ClientError, FileHandle, Identity};
 use steadfast_wire::nfs4::{Op4, Remove4Args};
 
 use super::fake::{Fake, USER, until};
+use super::keeper::walk;
 use super::locks::{Holder4, Holding, LockAsker};
 use super::session::{Manner, Outcome, Requests};
 use crate::transport::Patience;
@@ -252,6 +253,17 @@ fn a_close_that_is_to_come_later_does() {
     fake.client.close_unused(&file, &USER);
     until("it is closed", || fake.state.lock().told == ["open 2", "close"]);
     until("it is forgotten", || fake.client.opens.all().is_empty());
+}
+
+#[test]
+fn a_share_is_looked_for_until_the_server_has_time() {
+    let fake = Fake::start();
+    fake.state.lock().delays = 2;
+    let found = walk(&fake.client, b"/a/share", Patience::default()).unwrap();
+    assert_eq!(found, FileHandle(b"an object".to_vec()));
+    fake.state.lock().delays = 1_000;
+    let until = Some(Instant::now() + Duration::from_millis(200));
+    walk(&fake.client, b"/a/share", Patience { pid: 0, until }).unwrap_err();
 }
 
 #[test]

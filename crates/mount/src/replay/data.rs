@@ -77,10 +77,29 @@ enum As {
     Others,
 }
 
+/// Which bytes of a range nobody has written: those that the server does not have, and zeros from `empty_from` on. Only
+/// where these are as many as a WRITE may have left out, or the whole range: a few zeros may be somebody's.
+fn nobodys(offset: u64, bytes: usize, there: &[u8], empty_from: Option<u64>) -> Vec<bool> {
+    let mut nobodys = vec![false; bytes];
+    let Some(empty_from) = empty_from else { return nobodys };
+    let first = usize::try_from(empty_from.saturating_sub(offset)).unwrap_or(bytes).min(bytes);
+    let is_empty = |index: usize| there.get(index).is_none_or(|byte| *byte == 0);
+    let mut begin = first;
+    while begin < bytes {
+        let end = (begin..bytes).find(|index| !is_empty(*index)).unwrap_or(bytes);
+        let is_much = end - begin >= PART_BYTES as usize || end - begin == bytes;
+        for (index, is_nobodys) in nobodys.iter_mut().enumerate().take(end).skip(begin) {
+            *is_nobodys = is_much || index >= there.len();
+        }
+        begin = end + 1;
+    }
+    nobodys
+}
+
 /// A range that is ours, with what the server has of it, in parts. The server may have executed some of the WRITEs that a
-/// record went in, and not the others. From `empty_from` on there was nothing; zeros there, and what is beyond the end,
-/// are nobody's.
+/// record went in, and not the others. From `empty_from` on there was nothing.
 fn parts(offset: u64, ours: &[u8], there: &[u8], empty_from: Option<u64>) -> Vec<(Range<u64>, As)> {
+    let nobodys = nobodys(offset, ours.len(), there, empty_from);
     let mut parts: Vec<(Range<u64>, As)> = Vec::new();
     let mut at = offset;
     let mut rest = ours;
@@ -88,20 +107,15 @@ fn parts(offset: u64, ours: &[u8], there: &[u8], empty_from: Option<u64>) -> Vec
         let bytes = rest.len().min((PART_BYTES - at % PART_BYTES) as usize);
         let (part, behind) = rest.split_at(bytes);
         let from = (at - offset) as usize;
-        let of_there = |index: usize| there.get(from + index);
-        let mut is_as = As::Ours;
-        for (index, byte) in part.iter().enumerate() {
-            let theirs = of_there(index);
-            if theirs == Some(byte) {
-                continue;
-            }
-            let was_empty = empty_from.is_some_and(|empty| at + index as u64 >= empty);
-            if !was_empty || theirs.is_some_and(|theirs| *theirs != 0) {
-                is_as = As::Others;
-                break;
-            }
-            is_as = As::Unwritten;
-        }
+        let others = |(index, byte): (usize, &u8)| there.get(from + index) != Some(byte);
+        let mut different = part.iter().enumerate().filter(|it| others(*it)).peekable();
+        let is_as = if different.peek().is_none() {
+            As::Ours
+        } else if different.all(|(index, _)| nobodys.get(from + index) == Some(&true)) {
+            As::Unwritten
+        } else {
+            As::Others
+        };
         let end = at + bytes as u64;
         match parts.last_mut() {
             Some((range, last)) if *last == is_as => range.end = end,

@@ -101,6 +101,27 @@ fn a_record_of_which_the_server_has_a_part_is_no_conflict() {
     }
 }
 
+/// What somebody has set to zero since is theirs: a WRITE of ours leaves more out than a few bytes.
+#[test]
+fn a_few_zeros_within_a_record_are_others() {
+    for (at, zeros) in [(5_000, 1), (0, 1), (19_999, 1), (3, 4_000)] {
+        let mut model = Model::new(false);
+        let file = file(&mut model, b"a");
+        let medium = medium(64);
+        let (journal, _) = open(&medium);
+        let ours = vec![7; 20_000];
+        let change = Change::Write { file: &file, offset: 0, data: &ours };
+        journal.append(&record(b"/a", change)).unwrap();
+        let mut theirs = ours.clone();
+        theirs[at..at + zeros].fill(0);
+        model.write(&Who::default(), &file, 0, &theirs).unwrap();
+        let mut keeper = Memory::default();
+        let report = replay(&journal, &mut model, &mut keeper, &mut Carried::default()).unwrap();
+        assert_eq!(report.conflicts.len(), 1, "{at}");
+        assert_eq!(content(&model, &file), theirs, "{at}");
+    }
+}
+
 #[test]
 fn others_bytes_within_a_record_leave_the_rest_of_it_alone() {
     let mut model = Model::new(false);
