@@ -35,8 +35,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         [directory] if !directory.starts_with('-') => PathBuf::from(directory),
         _ => bail!("{USAGE}"),
     };
-    let pages = pages(&root)?;
-    let faults = faults(&root, &pages);
+    let pages = pages(root)?;
+    let faults = faults(root, &pages);
     if !faults.is_empty() {
         bail!("links lead nowhere:\n{}", faults.join("\n"));
     }
@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn each_link_of_the_documents_leads_somewhere() {
         let root = workspace::root().expect("a workspace");
-        let pages = pages(&root).expect("pages");
-        let faults = faults(&root, &pages);
+        let pages = pages(root).expect("pages");
+        let faults = faults(root, &pages);
         assert!(faults.is_empty(), "{}", faults.join("\n"));
         assert!(pages.iter().map(|page| page.links.len()).sum::<usize>() > 100);
     }

@@ -13,7 +13,7 @@ use steadfast_wire::nfs4::{
     Close4Args, DelegReturn4Args, FreeStateId4Args, Op4, OpenClaim4, OpenDelegation4, StateId4,
 };
 
-use super::locks::Locks4;
+use super::held_locks::Locks4;
 use super::session::{Client4, Manner, Outcome, Requests};
 use crate::transport::Patience;
 

@@ -12,7 +12,7 @@ use steadfast_client::nfs4::{
 use steadfast_client::{AcceptedError, ClientError, Identity, Procedure, RpcTransport};
 use steadfast_wire::nfs4::{Sequence4Args, Sequence4Result};
 
-use super::locks::Holder4;
+use super::held_locks::Holder4;
 use super::opens::Opens;
 use crate::options::TRANSFER_BYTES_MAX;
 use crate::pool::Pool;

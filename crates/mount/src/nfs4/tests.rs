@@ -12,8 +12,9 @@ use steadfast_client::{ClientError, FileHandle, Identity};
 use steadfast_wire::nfs4::{Op4, Remove4Args};
 
 use super::fake::{Fake, USER, until};
+use super::held_locks::{Holder4, Holding};
 use super::keeper::walk;
-use super::locks::{Holder4, Holding, LockAsker};
+use super::locks::LockAsker;
 use super::session::{Manner, Outcome, Requests};
 use crate::transport::Patience;
 
