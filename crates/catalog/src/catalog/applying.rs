@@ -293,8 +293,10 @@ impl Catalog {
         let Some(group) = self.group(index) else { return Ok(()) };
         let shares = group.file.paths().count();
         if shares > 0 && !with_shares {
-            let what =
-                format!("the group {} has {shares} shares: they have to go too", shown(name));
+            let what = format!(
+                "the group {} has {shares} shares: they have to go too (--with-shares)",
+                shown(name)
+            );
             return Err(refused("with_shares", what));
         }
         let edit = Edit {

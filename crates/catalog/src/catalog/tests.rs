@@ -145,7 +145,8 @@ fn a_batch_with_a_mistake_changes_nothing() {
             "share \"relative\": path: path \"relative\" must be absolute; did you mean \"/relative\"?",
             "share \"/b\": path: \"/b\" is shared already, in shares.d/home.toml:6: set it instead",
             "share \"/aa\": path: there is no share \"/aa\"; did you mean \"/a\"?",
-            "group \"home\": with_shares: the group \"home\" has 3 shares: they have to go too",
+            "group \"home\": with_shares: the group \"home\" has 3 shares: they have to go too \
+             (--with-shares)",
             "share \"/c\": options[0]: unknown option \"roo\"; did you mean \"ro\"?",
             "share \"/a\": clients[1]: the network \"1.2.3.4/8\" has bits set beyond its length; \
              did you mean \"1.0.0.0/8\"?",

@@ -277,7 +277,7 @@ pub(crate) struct GroupArguments {
 pub(crate) enum GroupAction {
     /// Make a group: what its shares have in common.
     Create {
-        /// Its name: letters, digits, -, _ and .
+        /// Its name, of letters, digits, -, . and _
         name: String,
         #[command(flatten)]
         settings: Settings,

@@ -118,7 +118,13 @@ fn refuse_missing(add: &arguments::ShareAdd) -> Result<()> {
             |metadata| !metadata.is_dir(),
         );
         if let Some(problem) = directory_problem(&path).filter(|_| is_missing) {
-            bail!("{problem}; with --force it is shared as soon as it is there");
+            if path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?".contains(byte)) {
+                bail!(
+                    "{problem}; a pattern belongs to a group (steadfast group create NAME --pattern), or the shell \
+                     expands it where it is not quoted"
+                );
+            }
+            bail!("{problem}; with --force it is shared within a minute after it is there");
         }
     }
     Ok(())
