@@ -24,6 +24,6 @@ pub(crate) use locks::{Holder4, Holding, LockAsker};
 pub(crate) use session::Client4;
 
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
