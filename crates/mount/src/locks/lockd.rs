@@ -86,6 +86,8 @@ pub(super) struct Told {
     pub(super) generation: u64,
     /// It was sent more than once: a sending of before may be executed late.
     pub(super) is_repeated: bool,
+    /// By NFSv4, the epoch in which a lock was granted, or in which unlocking was begun.
+    epoch: Option<u64>,
 }
 
 impl Told {
@@ -178,12 +180,15 @@ impl Lockd {
     fn told_by_nfs4(
         &self,
         until: Option<Instant>,
-        call: impl FnOnce(Patience) -> Result<NlmStat, ClientError>,
+        call: impl FnOnce(Patience) -> Result<(NlmStat, Option<u64>), ClientError>,
     ) -> Told {
         let patience = self.server.patience(Patience { pid: 0, until }, Instant::now());
-        let stat = call(patience).map_err(of_call4);
+        let (stat, epoch) = match call(patience) {
+            Ok((stat, epoch)) => (Ok(stat), epoch),
+            Err(error) => (Err(of_call4(error)), None),
+        };
         // A session has each request executed once.
-        Told { stat, generation: self.generation(), is_repeated: false }
+        Told { stat, generation: self.generation(), is_repeated: false, epoch }
     }
 
     /// Notes an owner that may get locks.
@@ -261,8 +266,10 @@ impl Lockd {
     pub(super) fn unlock(&self, remote: &Remote, span: Span, until: Option<Instant>) -> Told {
         if let Some(client) = self.nfs4() {
             let range = span.as_nfs4();
-            return self
-                .told_by_nfs4(until, |patience| client.unlock(remote.asker(), range, patience));
+            let epoch = Some(client.epoch());
+            return self.told_by_nfs4(until, |patience| {
+                client.unlock(remote.asker(), range, patience).map(|stat| (stat, epoch))
+            });
         }
         let owner = owner_name(remote.number, &self.name);
         let lock = self.lock_of(remote, &owner, span);
@@ -291,6 +298,21 @@ impl Lockd {
         nlm::test(&mut caller, &remote.identity, &lock, kind == Kind::Write).map_err(of_call)
     }
 
+    /// Whether a lock that was granted is still there, as far as NFSv4's session tells. If this is asked with the lock of
+    /// the state, what is in the table before that is released is reclaimed, or told to be lost. NFSv3's are judged
+    /// later, by the generation.
+    pub(super) fn has_still(&self, remote: &Remote, told: &Told) -> bool {
+        match (self.nfs4(), told.epoch) {
+            (Some(client), Some(epoch)) => client.has_lock(remote.asker(), epoch),
+            _ => true,
+        }
+    }
+
+    /// Whether the server may have been told again, since it was told of this by NFSv4, of what the table has.
+    pub(super) fn is_retold(&self, told: &Told) -> bool {
+        self.nfs4().is_some_and(|client| told.epoch.is_some_and(|epoch| epoch != client.epoch()))
+    }
+
     /// Whether the server has the lock, as it tells somebody else. False if that is not known.
     pub(super) fn has(&self, remote: &Remote, span: Span) -> bool {
         // No owner has this number (see `State::number`).
@@ -314,7 +336,7 @@ impl Lockd {
         let repeats = Repeats::default();
         let stat = link
             .and_then(|link| call(&mut caller(link, patience, repeats.clone())).map_err(of_call));
-        Told { stat, generation, is_repeated: repeats.is_noted() }
+        Told { stat, generation, is_repeated: repeats.is_noted(), epoch: None }
     }
 
     /// The connection, which is made if there is none.

@@ -216,7 +216,7 @@ impl Locks {
         match &told.stat {
             Ok(NlmStat::Granted) => {
                 granted();
-                self.take(&task, kind, &told);
+                self.take(task, kind, &remote, &told);
             }
             Ok(NlmStat::Denied | NlmStat::Blocked) if waits => {
                 task.pause = (task.pause * 2).clamp(AGAIN.0, AGAIN.1);
@@ -253,11 +253,21 @@ impl Locks {
         Some(remote)
     }
 
-    /// The server has granted a lock: the program has it now, unless it does not wait any more.
-    fn take(self: &Arc<Self>, task: &Task, kind: Kind, told: &Told) {
+    /// The server has granted a lock: the program has it now, unless it does not wait any more, or the server has lost
+    /// it meanwhile. It was not in the table then, and so it was not reclaimed: it is asked for again.
+    fn take(self: &Arc<Self>, task: Task, kind: Kind, remote: &Remote, told: &Told) {
         let mut state = self.state.lock();
         // When the mount ends, whoever looks after it frees this.
         if state.is_closed {
+            return;
+        }
+        if !self.lockd.has_still(remote, told) {
+            let (key, span) = (task.key(), task.span);
+            let again = Again::Parked { task, pause: AGAIN.0, is_local: false };
+            // In doubt, so that the owner keeps its number.
+            self.end_in(&mut state, key, End::again(again).with_doubt_if(true, span));
+            drop(state);
+            self.changed.notify_all();
             return;
         }
         let end = End::default().with_doubt_if(told.is_in_doubt(), task.span);
@@ -321,6 +331,8 @@ impl Locks {
         };
         {
             let mut state = self.state.lock();
+            // Until now the table has it: a server that was told again since then has it, too.
+            let end = end.with_doubt_if(self.lockd.is_retold(&told), span);
             if let Some(file) = state.files.get_mut(&task.node.number) {
                 file.table.set(task.owner, span, None);
                 file.unsure.set(task.owner, span, None);

@@ -13,6 +13,8 @@ use crate::node::{Nodes, ROOT};
 use crate::options::CacheTimes;
 use crate::transport::Link;
 
+mod nfs4;
+
 /// Far above what a step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 const FILE: u64 = 7;
@@ -260,6 +262,27 @@ impl Manager {
     }
 }
 
+fn node_of(root: &FileHandle) -> Arc<Node> {
+    let attributes = Attributes {
+        file_type: FileType::Regular,
+        mode: 0o644,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        used: 0,
+        rdev: (0, 0),
+        fsid: 0,
+        fileid: 1,
+        atime: Time::default(),
+        mtime: Time::default(),
+        ctime: Time::default(),
+    };
+    let (stale, _) = sync_channel(1);
+    let nodes = Nodes::new(root.clone(), &attributes, CacheTimes::default(), stale);
+    nodes.by_number(ROOT).unwrap()
+}
+
 struct Rig {
     manager: Arc<Manager>,
     locks: Arc<Locks>,
@@ -275,24 +298,7 @@ impl Rig {
         let server =
             Arc::new(Server { link, soft_after: None, recovery: OnceLock::new(), nfs4: None });
         let root = FileHandle(vec![1, 2, 3, 4]);
-        let attributes = Attributes {
-            file_type: FileType::Regular,
-            mode: 0o644,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            size: 0,
-            used: 0,
-            rdev: (0, 0),
-            fsid: 0,
-            fileid: 1,
-            atime: Time::default(),
-            mtime: Time::default(),
-            ctime: Time::default(),
-        };
-        let (stale, _) = sync_channel(1);
-        let nodes = Nodes::new(root.clone(), &attributes, CacheTimes::default(), stale);
-        let node = nodes.by_number(ROOT).unwrap();
+        let node = node_of(&root);
         let locks = Locks::start(&server, &root, &options).unwrap();
         Self { manager, locks, node }
     }

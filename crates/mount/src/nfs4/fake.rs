@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use steadfast_client::nfs4::{NfsStat4, StateId4};
+use steadfast_client::nlm::NlmStat;
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, ChangeInfo4, Close4Args, CompoundHead4, CompoundReplyHead4,
     CreateSession4Args, CreateSession4Result, DestroyClientId4Args, DestroySession4Args,
@@ -21,7 +23,8 @@ use steadfast_wire::nfs4::{
 use steadfast_wire::rpc::{AcceptStat, CallHeader, RejectStat, ReplyHeader};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
-use super::Client4;
+use super::locks::Range;
+use super::{Client4, LockAsker};
 use crate::transport::{Link, Patience};
 use steadfast_client::Identity;
 
@@ -65,13 +68,13 @@ pub(super) struct State {
 }
 
 #[derive(Debug)]
-pub(super) struct Fake {
-    pub(super) client: Arc<Client4>,
+pub(crate) struct Fake {
+    pub(crate) client: Arc<Client4>,
     pub(super) state: Arc<Mutex<State>>,
 }
 
 impl Fake {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State::default()));
@@ -88,7 +91,7 @@ impl Fake {
     }
 
     /// It comes again and has forgotten everything.
-    pub(super) fn restart(&self) {
+    pub(crate) fn restart(&self) {
         let mut state = self.state.lock();
         state.boot += 1;
         state.session = 0;
@@ -104,6 +107,26 @@ impl Fake {
         state.status_flags = 0x100;
     }
 
+    /// It takes away what is open and locked, and the client has heard of that.
+    pub(crate) fn revoke(&self) {
+        for open in self.client.opens.all() {
+            if let Some((stateid, _)) = open.stateid() {
+                self.client.lose_open(&open, stateid);
+            }
+        }
+    }
+
+    /// It has lost everything, and the client has told it of this lock anew, as one that is held.
+    pub(crate) fn reclaim(&self, asker: LockAsker<'_>, range: Range) {
+        self.client.epoch.fetch_add(1, Ordering::AcqRel);
+        let (stat, _) = self.client.lock(asker, range, Patience::default()).unwrap();
+        assert_eq!(stat, NlmStat::Granted);
+    }
+
+    pub(crate) fn link(&self) -> Arc<Link> {
+        Arc::clone(&self.client.link)
+    }
+
     /// The session is gone.
     pub(super) fn lose_session(&self) {
         let mut state = self.state.lock();
@@ -111,7 +134,7 @@ impl Fake {
         state.slots.clear();
     }
 
-    pub(super) fn take_told(&self) -> Vec<String> {
+    pub(crate) fn take_told(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().told)
     }
 }
@@ -124,7 +147,7 @@ impl Drop for Fake {
 }
 
 /// Waits until something is so.
-pub(super) fn until(what: &str, is: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, is: impl Fn() -> bool) {
     let since = Instant::now();
     while !is() {
         assert!(since.elapsed() < Duration::from_secs(30), "{what}");

@@ -318,7 +318,7 @@ impl Client4 {
                         requests.lock_by(open, *stateid, holding.number, *range, true)
                     });
                     match locked {
-                        Ok(()) => {}
+                        Ok(_) => {}
                         Err(error) if error.status4().is_some() => {
                             tracing::debug!(%error, "a lock is not reclaimed");
                             has_all = false;

@@ -71,7 +71,8 @@ impl Open4 {
 }
 
 impl Requests {
-    /// One LOCK by an open; `is_reclaim`: it was held before the server lost it.
+    /// One LOCK by an open; `is_reclaim`: it was held before the server lost it. Returns the epoch in which the server has
+    /// granted it.
     pub(super) fn lock_by(
         &mut self,
         open: &Open4,
@@ -79,7 +80,7 @@ impl Requests {
         number: u32,
         (offset, length, is_exclusive): Range,
         is_reclaim: bool,
-    ) -> Outcome<()> {
+    ) -> Outcome<u64> {
         let owner = owner_of(number);
         let known = open.lock_of(number).stateid.filter(|(_, epoch)| *epoch == self.client.epoch());
         let locker = match known {
@@ -104,10 +105,10 @@ impl Requests {
             },
         )?;
         open.note_lock(number, stateid, epoch);
-        Ok(())
+        Ok(epoch)
     }
 
-    fn lock(&mut self, handle: &FileHandle, number: u32, range: Range) -> Outcome<()> {
+    fn lock(&mut self, handle: &FileHandle, number: u32, range: Range) -> Outcome<u64> {
         let access = if range.2 { ACCESS_WRITE } else { ACCESS_READ };
         let mut times = 0;
         loop {
@@ -163,7 +164,7 @@ impl Requests {
                 let Some((open_stateid, _)) = open.stateid() else { return Ok(()) };
                 let range = (offset, length, false);
                 match self.lock_by(&open, open_stateid, number, range, false) {
-                    Ok(()) => continue,
+                    Ok(_) => continue,
                     Err(error) if error.status4() == Some(NfsStat4::Denied) => return Ok(()),
                     Err(error) if is_of_stateid(&error) => return Ok(()),
                     Err(error) => return Err(error),
@@ -254,7 +255,7 @@ impl Client4 {
         *self.holder.lock() = Some(holder);
     }
 
-    /// Locks a range, and waits for nobody.
+    /// Locks a range, and waits for nobody. A granted lock comes with its epoch, for [`Client4::has_lock`].
     ///
     /// # Errors
     /// When nobody knows: the lock may be given at any time, or never.
@@ -263,9 +264,18 @@ impl Client4 {
         asker: LockAsker<'_>,
         range: Range,
         patience: Patience,
-    ) -> Outcome<NlmStat> {
+    ) -> Outcome<(NlmStat, Option<u64>)> {
         let mut requests = self.lock_requests(asker.identity, patience);
-        answered(requests.lock(asker.handle, asker.number, range))
+        let locked = requests.lock(asker.handle, asker.number, range);
+        let epoch = locked.as_ref().ok().copied();
+        Ok((answered(locked.map(drop))?, epoch))
+    }
+
+    /// Whether the server has lost nothing of an owner's since it granted a lock in this epoch. What it loses from now
+    /// on it loses after this: then [`Holder4::held`] is asked, or [`Holder4::lost`] told.
+    pub(crate) fn has_lock(&self, asker: LockAsker<'_>, epoch: u64) -> bool {
+        let open = self.opens.find(asker.handle, asker.identity);
+        self.epoch() == epoch && open.is_some_and(|open| open.lock_of(asker.number).is_of(epoch))
     }
 
     /// Unlocks a range.

@@ -26,6 +26,6 @@ pub(crate) use locks::LockAsker;
 pub(crate) use session::Client4;
 
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
