@@ -283,3 +283,6 @@ fn nfs_time(time: SystemTime) -> Time {
     let seconds = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
     Time { seconds, nanoseconds: since.subsec_nanos() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,20 +10,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use steadfast_client::nfs4::{NfsStat4, StateId4};
+use steadfast_client::nfs4::{ACCESS_BOTH, NfsStat4, StateId4};
 use steadfast_client::nlm::NlmStat;
 use steadfast_wire::nfs4::{
     Attribute4, Bitmap4, ChangeInfo4, Close4Args, CompoundHead4, CompoundReplyHead4,
     CreateSession4Args, CreateSession4Result, DestroyClientId4Args, DestroySession4Args,
-    ExchangeId4Args, ExchangeId4Result, Fattr4, FreeStateId4Args, GetAttr4Args, GetFh4Result,
-    Lock4Args, LockU4Args, Locker4, Lookup4Args, Op4, Open4Args, Open4Result, OpenClaim4,
-    OpenDelegation4, PutFh4Args, ReclaimComplete4Args, Remove4Args, Sequence4Args, Sequence4Result,
-    StateProtectResult4,
+    ExchangeId4Args, ExchangeId4Result, Fattr4, FileType4, FreeStateId4Args, GetAttr4Args,
+    GetFh4Result, Lock4Args, LockU4Args, Locker4, Lookup4Args, NfsTime4, Op4, Open4Args,
+    Open4Result, OpenClaim4, OpenDelegation4, PutFh4Args, ReclaimComplete4Args, Remove4Args,
+    Sequence4Args, Sequence4Result, StateProtectResult4,
 };
 use steadfast_wire::rpc::{AcceptStat, CallHeader, RejectStat, ReplyHeader};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
-use super::locks::Range;
+use super::convert::WANTED;
+use super::held_locks::Range;
 use super::{Client4, LockAsker};
 use crate::transport::{Link, Patience};
 use steadfast_client::Identity;
@@ -31,7 +32,7 @@ use steadfast_client::Identity;
 pub(super) const USER: Identity = Identity::None;
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// Told apart by each start that forgets everything.
     pub(super) boot: u64,
     /// Sessions that were made, and the one that is.
@@ -50,7 +51,7 @@ pub(super) struct State {
     pub(super) is_deaf: bool,
     /// What was opened and closed, and that all is reclaimed, in order.
     pub(super) told: Vec<String>,
-    /// So many closes are told to come later.
+    /// So many look-ups and closes are told to come later.
     pub(super) delays: u32,
     /// The lease that it gives, in seconds, if not 90.
     pub(super) lease: u32,
@@ -62,6 +63,12 @@ pub(super) struct State {
     status_flags: u32,
     /// Nothing is opened.
     pub(super) refuses_opens: bool,
+    /// Nothing is opened to read and to write at one time.
+    pub(crate) refuses_both: bool,
+    /// Files in its one directory. Their names are their handles.
+    pub(crate) names: Vec<Vec<u8>>,
+    /// The current object.
+    object: Vec<u8>,
     /// Opens cannot be reclaimed.
     pub(super) gives_no_grace: bool,
     next_stateid: u64,
@@ -70,7 +77,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(crate) struct Fake {
     pub(crate) client: Arc<Client4>,
-    pub(super) state: Arc<Mutex<State>>,
+    pub(crate) state: Arc<Mutex<State>>,
 }
 
 impl Fake {
@@ -242,6 +249,32 @@ fn session_of(number: u64, boot: u64) -> [u8; 16] {
     session
 }
 
+/// The values of [`WANTED`], in their order.
+fn values_of(is_file: bool) -> Vec<u8> {
+    let mut values = Vec::new();
+    let mut w = Writer::new(&mut values);
+    w.u32(if is_file { FileType4::Regular } else { FileType4::Directory } as u32);
+    // `change`, `size`, `fsid` and `fileid`.
+    for value in [1, 0, 1, 1, 1] {
+        w.u64(value);
+    }
+    // `mode`, `numlinks`, `owner`, `owner_group` and `rawdev`.
+    for value in [0o755, 1] {
+        w.u32(value);
+    }
+    for name in [b"0", b"0"] {
+        w.opaque(name);
+    }
+    for value in [0, 0] {
+        w.u32(value);
+    }
+    w.u64(0);
+    for _ in 0..3 {
+        NfsTime4 { seconds: 1, nseconds: 0 }.encode(&mut w);
+    }
+    values
+}
+
 impl State {
     /// SEQUENCE: the reply that is kept, if the request came before.
     fn begin(
@@ -320,6 +353,40 @@ impl State {
         }
     }
 
+    /// The current object, and what is asked of it.
+    fn look(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> NfsStat4 {
+        match op {
+            Op4::SaveFh => {}
+            Op4::PutRootFh | Op4::RestoreFh => self.object = Vec::new(),
+            Op4::PutFh => self.object = PutFh4Args::decode(r).unwrap().object.to_vec(),
+            Op4::GetFh => GetFh4Result { object: &self.object }.encode(w),
+            Op4::Lookup => {
+                let name = Lookup4Args::decode(r).unwrap().objname.to_vec();
+                if self.delays > 0 {
+                    self.delays -= 1;
+                    return NfsStat4::Delay;
+                }
+                if !self.names.contains(&name) {
+                    return NfsStat4::NoEnt;
+                }
+                self.object = name;
+            }
+            Op4::GetAttr => {
+                let wanted = GetAttr4Args::decode(r).unwrap().attr_request;
+                if wanted == WANTED {
+                    let values = values_of(self.names.contains(&self.object));
+                    Fattr4 { attrmask: WANTED, attr_vals: &values }.encode(w);
+                    return NfsStat4::Ok;
+                }
+                let attrmask = Bitmap4::of(&[Attribute4::LeaseTime]);
+                let lease = if self.lease == 0 { 90 } else { self.lease };
+                Fattr4 { attrmask, attr_vals: &lease.to_be_bytes() }.encode(w);
+            }
+            other => panic!("{other:?} is not expected"),
+        }
+        NfsStat4::Ok
+    }
+
     fn execute(&mut self, op: Op4, r: &mut Reader<'_>, w: &mut Writer<'_>) -> NfsStat4 {
         let change = ChangeInfo4 { atomic: true, before: 1, after: 2 };
         match op {
@@ -338,22 +405,13 @@ impl State {
                 self.status_flags = 0;
                 self.told.push("complete".to_owned());
             }
-            Op4::PutRootFh => {}
-            Op4::PutFh => drop(PutFh4Args::decode(r).unwrap()),
-            Op4::GetFh => GetFh4Result { object: b"an object" }.encode(w),
-            Op4::Lookup => {
-                Lookup4Args::decode(r).unwrap();
-                if self.delays > 0 {
-                    self.delays -= 1;
-                    return NfsStat4::Delay;
-                }
-            }
-            Op4::GetAttr => {
-                GetAttr4Args::decode(r).unwrap();
-                let attrmask = Bitmap4::of(&[Attribute4::LeaseTime]);
-                let lease = if self.lease == 0 { 90 } else { self.lease };
-                Fattr4 { attrmask, attr_vals: &lease.to_be_bytes() }.encode(w);
-            }
+            Op4::PutRootFh
+            | Op4::SaveFh
+            | Op4::RestoreFh
+            | Op4::PutFh
+            | Op4::GetFh
+            | Op4::Lookup
+            | Op4::GetAttr => return self.look(op, r, w),
             Op4::Remove => {
                 let arguments = Remove4Args::decode(r).unwrap();
                 self.removed.push(arguments.target.to_vec());
@@ -365,7 +423,8 @@ impl State {
                 if is_reclaim && self.gives_no_grace {
                     return NfsStat4::NoGrace;
                 }
-                if self.refuses_opens && !is_reclaim {
+                let is_refused = self.refuses_both && arguments.share_access & 3 == ACCESS_BOTH;
+                if (self.refuses_opens || is_refused) && !is_reclaim {
                     return NfsStat4::Access;
                 }
                 let what = if is_reclaim { "reclaim" } else { "open" };

@@ -259,9 +259,13 @@ fn a_close_that_is_to_come_later_does() {
 #[test]
 fn a_share_is_looked_for_until_the_server_has_time() {
     let fake = Fake::start();
-    fake.state.lock().delays = 2;
+    {
+        let mut state = fake.state.lock();
+        state.names = vec![b"a".to_vec(), b"share".to_vec()];
+        state.delays = 2;
+    }
     let found = walk(&fake.client, b"/a/share", Patience::default()).unwrap();
-    assert_eq!(found, FileHandle(b"an object".to_vec()));
+    assert_eq!(found, FileHandle(b"share".to_vec()));
     fake.state.lock().delays = 1_000;
     let until = Some(Instant::now() + Duration::from_millis(200));
     walk(&fake.client, b"/a/share", Patience { pid: 0, until }).unwrap_err();

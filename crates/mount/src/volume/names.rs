@@ -211,7 +211,18 @@ impl Volume {
             };
         }
         let how = CreateHow3::Unchecked(settings);
-        let made = self.create_on_server(asker, directory, name, mode, [0; 8], &how)?;
+        let made = match self.create_on_server(asker, directory, name, mode, [0; 8], &how) {
+            Ok(made) => made,
+            // NFSv4 makes a file by opening it to read and to write. Another host may have made it meanwhile, and allow
+            // less; then it is opened for what is asked, as a file that is there.
+            Err(error) if matches!(error.status(), Some(NfsStat3::Acces | NfsStat3::Perm)) => {
+                return match self.find_instead(asker, directory, name, truncates) {
+                    Err(Errno::ESTALE) => Err(error.into()),
+                    found => found,
+                };
+            }
+            Err(error) => return Err(error.into()),
+        };
         let node = self.enter_made(asker, directory, name, made, asking)?;
         if truncates {
             // Another name of the file may have data that is not written.
