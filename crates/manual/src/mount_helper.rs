@@ -54,6 +54,7 @@ mod tests {
             for (_, word) in words {
                 let word = word
                     .replace("journal=DIR", "journal=/journal")
+                    .replace("=V", "=4.2")
                     .replace("=W", "=always")
                     .replace("=N", if word.contains("size") { "=1048576" } else { "=2" })
                     .replace("=S", "=5");
@@ -61,6 +62,7 @@ mod tests {
                 let word = match word.as_str() {
                     "journal_size=1048576" => "journal=/journal,journal_size=64M".to_owned(),
                     "journal_sync=always" | "compress" => format!("journal=/journal,{word}"),
+                    "minorversion=2" => format!("nfsvers=4,{word}"),
                     "acregmin" | "acregmax" | "acdirmin" | "acdirmax" => format!("{word}=40"),
                     _ => word,
                 };
