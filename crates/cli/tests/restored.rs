@@ -5,6 +5,7 @@
 mod common;
 mod intent_log_support;
 
+use std::fmt::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -205,7 +206,7 @@ fn a_backup_without_the_log_serves_the_same_handles() {
 fn a_backup_that_is_restored_beside_a_log_that_survived_lets_it_be_replayed() {
     let Some(mut site) = Site::new(&["disk"]) else { return };
     let log = site.place.directory.path().join("own.log");
-    site.log += &format!("path = {:?}\n", utf8(&log));
+    writeln!(site.log, "path = {:?}", utf8(&log)).unwrap();
     let mut running = site.start();
     let (mut client, root) = site.mount(&running, 0);
     let file = create(&mut client, &root, "a");

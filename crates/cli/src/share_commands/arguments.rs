@@ -134,7 +134,7 @@ pub(crate) struct ShareAdd {
     /// (default: the group's clients); may be repeated.
     #[arg(short, long = "client", value_name = "CLIENT", value_delimiter = ',')]
     pub(crate) clients: Vec<String>,
-    /// Options after those of the group, such as ro, all_squash or size=10G: shares.d(5) has all.
+    /// Options after those of the group, such as ro, insecure or size=10G: shares.d(5) has all.
     #[arg(short, long, value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
     /// Other options for some clients, who are asked about first: CLIENT,...:OPTION,... or

@@ -184,7 +184,7 @@ impl ClientService for OneClient {
     fn list(&self, filter: &ClientFilter) -> Result<ClientsReport, Refusal> {
         let path = Some("/share/file".to_owned());
         let kind = if filter.paths { "paths" } else { "no paths" }.to_owned();
-        let held = HoldingStatus { path, kind, ..HoldingStatus::default() };
+        let held = HoldingStatus { kind, path, ..HoldingStatus::default() };
         let holds = filter.holds.then(|| vec![held]);
         let clients = vec![ClientStatus { id: "1".to_owned(), holds, ..ClientStatus::default() }];
         Ok(ClientsReport { version: 1, total: 1, clients, ..ClientsReport::default() })
