@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::model::{Random, operate, tree};
+use common::model::{Random, operate, see_what_the_other_has_closed, tree};
 use common::mounts::{Mount, serve, stop, turn};
 use common::{PATIENCE, Place, steadfast, utf8};
 use rustix::fs::FlockOperation;
@@ -129,17 +129,7 @@ fn two_mounts_see_what_the_other_has_closed() {
     let server = serve(&place, 0);
     let (one, two) =
         (Mount::new(&place, &server, "one", ""), Mount::new(&place, &server, "two", ""));
-    for round in 0_u32..40 {
-        let (writer, reader) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
-        let content = vec![round as u8; 1 + (round as usize * 977) % 20_000];
-        fs::write(writer.path("file"), &content).unwrap();
-        assert_eq!(fs::read(reader.path("file")).unwrap(), content, "round {round}");
-        let mut log =
-            OpenOptions::new().create(true).append(true).open(writer.path("log")).unwrap();
-        writeln!(log, "{round}").unwrap();
-    }
-    let lines: Vec<String> = (0..40).map(|round: u32| round.to_string()).collect();
-    assert_eq!(fs::read_to_string(one.path("log")).unwrap().lines().collect::<Vec<_>>(), lines);
+    see_what_the_other_has_closed(&one.path("."), &two.path("."));
     one.unmount();
     two.unmount();
 }

@@ -107,3 +107,18 @@ pub fn operate(at: &Path, seed: u64) -> String {
         _ => kind(fs::metadata(&file).map(|m| format!("{} {} {:o}", m.len(), m.nlink(), m.mode()))),
     }
 }
+
+/// What is written and closed by one of two mounts of a share is what the other one reads then, in turn.
+pub fn see_what_the_other_has_closed(one: &Path, two: &Path) {
+    for round in 0_u32..40 {
+        let (writer, reader) = if round % 2 == 0 { (one, two) } else { (two, one) };
+        let content = vec![round as u8; 1 + (round as usize * 977) % 20_000];
+        fs::write(writer.join("file"), &content).unwrap();
+        assert_eq!(fs::read(reader.join("file")).unwrap(), content, "round {round}");
+        let mut log =
+            OpenOptions::new().create(true).append(true).open(writer.join("log")).unwrap();
+        writeln!(log, "{round}").unwrap();
+    }
+    let lines: Vec<String> = (0..40).map(|round: u32| round.to_string()).collect();
+    assert_eq!(fs::read_to_string(one.join("log")).unwrap().lines().collect::<Vec<_>>(), lines);
+}
