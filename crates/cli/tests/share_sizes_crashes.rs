@@ -15,7 +15,10 @@ use steadfast_client::NfsStat3;
 /// acknowledged under the highest one.
 #[test]
 fn replay_of_a_full_share_loses_nothing() {
-    let Some(sized) = Sized::new() else { return };
+    until_the_disk_lags(replay_of_a_full_share);
+}
+
+fn replay_of_a_full_share(sized: &Sized) -> Result<(), CommittedByOthers> {
     sized.enable_quotas();
     let one = sized.subvolume("one");
     let running = sized.start();
@@ -32,7 +35,7 @@ fn replay_of_a_full_share_loses_nothing() {
     assert_eq!(why, None);
     kill(running);
     sized.lose_power();
-    assert_eq!(limit(&one), Some(5 * MIB));
+    has_lagged(&[(&one, 5 * MIB)])?;
     let running = sized.start();
     let (mut client, root) = mount(&running, &one);
     let file = client.lookup(&root, b"file").unwrap().handle;
@@ -41,11 +44,14 @@ fn replay_of_a_full_share_loses_nothing() {
     eventually("the size is in effect", || limit(&one) == Some(20 * MIB));
     assert_eq!(fill(&mut client, &file, chunks(24 * MIB)).1, Some(NfsStat3::DQuot));
     stop(running);
+    Ok(())
 }
 
 /// The limit of a size that was taken out comes back from the crash: it is still known for the server's own.
-fn a_limit_that_was_taken_away_comes_back(has_log: bool) {
-    let Some(sized) = Sized::new() else { return };
+fn a_limit_that_was_taken_away_comes_back(
+    sized: &Sized,
+    has_log: bool,
+) -> Result<(), CommittedByOthers> {
     sized.enable_quotas();
     if !has_log {
         sized.without_log();
@@ -65,7 +71,7 @@ fn a_limit_that_was_taken_away_comes_back(has_log: bool) {
     let written = if has_log { fill(&mut client, &file, chunks(8 * MIB)).0 } else { 0 };
     kill(running);
     sized.lose_power();
-    assert_eq!((limit(&one), limit(&two)), (Some(5 * MIB), Some(6 * MIB)));
+    has_lagged(&[(&one, 5 * MIB), (&two, 6 * MIB)])?;
     let running = sized.start();
     let (mut client, root) = mount(&running, &one);
     eventually("it has no limit", || limit_now(&one).is_none());
@@ -80,16 +86,17 @@ fn a_limit_that_was_taken_away_comes_back(has_log: bool) {
         told.matches("\nforget ").count() == 2
     });
     stop(running);
+    Ok(())
 }
 
 #[test]
 fn a_limit_that_was_taken_away_comes_back_and_is_lifted_for_replay() {
-    a_limit_that_was_taken_away_comes_back(true);
+    until_the_disk_lags(|sized| a_limit_that_was_taken_away_comes_back(sized, true));
 }
 
 #[test]
 fn a_limit_that_was_taken_away_comes_back_without_a_log() {
-    a_limit_that_was_taken_away_comes_back(false);
+    until_the_disk_lags(|sized| a_limit_that_was_taken_away_comes_back(sized, false));
 }
 
 /// Somebody else's limit that was replaced comes back after a power cut: the share is served all the same, with its size.
@@ -112,7 +119,10 @@ fn a_limit_that_was_replaced_comes_back() {
 /// A limit that is not the server's own is in the way of replay, too, and is what it was afterwards.
 #[test]
 fn an_administrators_limit_is_lifted_for_replay_and_set_again() {
-    let Some(sized) = Sized::new() else { return };
+    until_the_disk_lags(an_administrators_limit_is_lifted);
+}
+
+fn an_administrators_limit_is_lifted(sized: &Sized) -> Result<(), CommittedByOthers> {
     sized.enable_quotas();
     let one = sized.subvolume("one");
     let running = sized.start();
@@ -127,7 +137,7 @@ fn an_administrators_limit_is_lifted_for_replay_and_set_again() {
     assert_eq!(why, None);
     kill(running);
     sized.lose_power();
-    assert_eq!(limit(&one), Some(5 * MIB));
+    has_lagged(&[(&one, 5 * MIB)])?;
     let running = sized.start();
     assert_eq!(limit(&one), Some(5 * MIB));
     let (mut client, root) = mount(&running, &one);
@@ -135,6 +145,7 @@ fn an_administrators_limit_is_lifted_for_replay_and_set_again() {
     has_chunks(&mut client, &file, written);
     assert_eq!(fill(&mut client, &file, 1).1, Some(NfsStat3::DQuot));
     stop(running);
+    Ok(())
 }
 
 /// A replay that was killed has left a limit lifted, with a note of it.
