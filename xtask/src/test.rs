@@ -27,9 +27,11 @@ const PACKAGES: &[&str] = &[
     "dbench",
     // Which checks man pages.
     "mandoc",
-    // exportfs, which the import of exports(5) is held against.
+    // exportfs, which the import of exports(5) is held against; and, in a guest, one of the two other servers that
+    // mounts with a journal are tried with.
     "nfs-kernel-server",
-    // The other server that mounts with a journal are tried with.
+    "user-mode-linux",
+    // The other one.
     "nfs-ganesha",
     "nfs-ganesha-vfs",
     "rpcbind",
@@ -175,6 +177,7 @@ fn shown(time: Duration) -> String {
 
 fn install() -> Result<()> {
     packages::ensure_without_services(PACKAGES, SERVICES)?;
+    packages::ensure_guest_modules()?;
     // nfs-ganesha knows the file systems of its shares by it. systemd makes it, which a chroot may be without.
     let mtab = Path::new("/etc/mtab");
     if !mtab.try_exists()? {

@@ -94,7 +94,10 @@ fn apt(arguments: &[&str]) -> Result<()> {
 ///
 /// The guest sees this machine's root, so the folder named after the guest's kernel release
 /// has to be in `/lib/modules`.
-pub(crate) fn ensure_guest_modules() -> Result<()> {
+///
+/// # Errors
+/// When user-mode-linux is not installed, or the folder cannot be made.
+pub fn ensure_guest_modules() -> Result<()> {
     let source = Path::new("/usr/lib/uml/modules");
     std::fs::create_dir_all("/lib/modules").context("cannot create /lib/modules")?;
     let releases = std::fs::read_dir(source)

@@ -4,6 +4,7 @@
 
 pub mod async_share;
 pub mod ganesha;
+pub mod knfsd;
 pub mod model;
 pub mod mounts;
 pub mod network;
