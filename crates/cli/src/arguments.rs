@@ -373,18 +373,18 @@ pub(crate) struct ServerArguments {
     /// Serve TCP only.
     #[arg(long)]
     pub(crate) no_udp: bool,
-    /// Serve NFSv3 without NFSv4.0, 4.1 and 4.2 (docs/nfsv4.md).
+    /// Serve NFSv3 without NFSv4.0, 4.1 and 4.2 (/usr/share/doc/steadfast/nfsv4.md).
     #[arg(long)]
     pub(crate) no_nfs4: bool,
     /// Grant clients of NFSv4.1 and 4.2 delegations: none (the default), read, or write
-    /// (docs/nfsv4.md).
+    /// (/usr/share/doc/steadfast/nfsv4.md).
     #[arg(long, value_name = "KIND", value_parser = str::parse::<Delegations>)]
     pub(crate) delegations: Option<Delegations>,
     /// Delegate only files that can be guarded from local processes, by leases (required, the default), or any
     /// (none: no local process uses shared files).
     #[arg(long, value_name = "GUARD", value_parser = str::parse::<LocalGuard>)]
     pub(crate) local_guard: Option<LocalGuard>,
-    /// Serve NFSv2 too, for old devices (docs/nfsv2.md says which shares cannot be).
+    /// Serve NFSv2 too, for old devices (/usr/share/doc/steadfast/nfsv2.md says which shares cannot be).
     #[arg(long)]
     pub(crate) nfs2: bool,
     /// Leave the host's rpcbind and port 111 alone.

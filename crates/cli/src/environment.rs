@@ -20,7 +20,27 @@ const WITHOUT: [&str; 4] = ["new-handle-key", "verbose", "unsafe-async", "help"]
 
 /// The command line, with the variable of each option.
 pub(crate) fn described() -> clap::Command {
-    Arguments::command().mut_subcommand("serve", |serve| serve.mut_args(with_variable))
+    let described = Arguments::command();
+    with_full_stops(described).mut_subcommand("serve", |serve| serve.mut_args(with_variable))
+}
+
+/// A text of several sentences gets the full stop back that clap takes from its end.
+fn with_full_stops(command: clap::Command) -> clap::Command {
+    let ended = |text: String| {
+        let lacks_it = text.contains(". ") && text.ends_with(char::is_alphanumeric);
+        lacks_it.then(|| text + ".")
+    };
+    let about = command.get_about().and_then(|about| ended(about.to_string()));
+    let command = match about {
+        Some(about) => command.about(about),
+        None => command,
+    };
+    let command =
+        command.mut_args(|one| match one.get_help().and_then(|help| ended(help.to_string())) {
+            Some(help) => one.help(help),
+            None => one,
+        });
+    command.mut_subcommands(with_full_stops)
 }
 
 /// Understands these words, and the environment. What is typed outweighs a variable, also one that it conflicts with.

@@ -49,6 +49,13 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let client = "\n[\\fB\\-c\\fR|\\fB\\-\\-client\\fR \\fICLIENT\\fR]...\n";
+        assert!(text.contains(client) && text.contains("\n\\fIPATH\\fR...\n"), "{text}");
+        let explain = text_of("steadfast-share-explain.1");
+        assert!(explain.contains("\n\\fICLIENT\\fR [\\fIUSER\\fR] \\fIPATH\\fR\n"), "{explain}");
+        // Its last sentence ends as the others do.
+        let expire = text_of("steadfast-clients-expire.1");
+        assert!(expire.contains("their locks have ended: stop them first.\n"), "{expire}");
         let pages = steadfast_manual::pages(environment::described(), &edition()).expect("pages");
         assert!(pages.len() > 60, "{}", pages.len());
         for page in &pages {
@@ -56,6 +63,62 @@ mod tests {
         }
         let hidden = ["steadfast-names-helper.1", "steadfast-disk-usage.1"];
         assert!(pages.iter().all(|page| !hidden.contains(&page.file.as_str())));
+    }
+
+    /// What stands in a page, without what roff wants of it.
+    fn plain(page: &str) -> String {
+        page.replace("\\-", "-").replace("\\fB", "").replace("\\fR", "").replace("\\fI", "")
+    }
+
+    /// Whether a package installs a file of this path below /usr/share.
+    fn is_installed(path: &str) -> bool {
+        let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+        let read = |file: &str| {
+            let file = packaging.join("debian").join(file);
+            std::fs::read_to_string(&file)
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        };
+        let has_line = |file: &str, line: &str| read(file).lines().any(|one| one == line);
+        if let Some(name) = path.strip_prefix("/usr/share/doc/steadfast/") {
+            // Not compressed, so that the name is this one.
+            return has_line("steadfast.docs", "staged/docs/*")
+                && read("rules").contains("dh_compress -X.md")
+                && name.ends_with(".md")
+                && packaging.join("../docs").join(name).is_file();
+        }
+        let staged = ["prometheus", "grafana"].into_iter().find_map(|directory| {
+            let file = path.strip_prefix(&format!("/usr/share/steadfast/{directory}/"))?;
+            Some((directory, file))
+        });
+        staged.is_some_and(|(directory, file)| {
+            has_line("steadfast.install", &format!("staged/{directory} usr/share/steadfast"))
+                && packaging.join(directory).join(file).is_file()
+        })
+    }
+
+    #[test]
+    fn pages_name_files_by_where_packages_install_them() {
+        let pages = steadfast_manual::pages(environment::described(), &edition()).expect("pages");
+        let is_of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        let mut count = 0;
+        for page in &pages {
+            let text = plain(&page.text);
+            let words = text.split(|c: char| !is_of_path(c));
+            let words = words.map(|word| word.trim_end_matches('.'));
+            for word in words.filter(|word| !word.is_empty()) {
+                if word.starts_with("/usr/share/") {
+                    assert!(is_installed(word), "{} names {word}", page.file);
+                    count += 1;
+                } else {
+                    // As it stands in the sources.
+                    assert!(!word.ends_with(".md"), "{} names {word}", page.file);
+                }
+            }
+        }
+        assert!(count >= 5, "{count}");
+        assert!(!is_installed("/usr/share/doc/steadfast/none.md"));
+        assert!(!is_installed("/usr/share/doc/steadfast/openapi.json"), "no page needs it");
+        assert!(!is_installed("/usr/share/elsewhere/index.md"));
     }
 
     /// The words of a line, as a shell makes them; what is after a pipe, a redirection or `&&` is another

@@ -366,6 +366,55 @@ fn a_dead_name_server_is_found_and_nobody_waits_for_it_for_long() {
     });
 }
 
+#[test]
+fn status_warns_while_no_name_server_says_who_clients_are() {
+    apart(|| {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in
+            [("resolv.conf", "nameserver 127.0.0.1\n"), ("nsswitch.conf", "hosts: files dns\n")]
+        {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            assert!(run(&["mount", "--bind", utf8(&path), &format!("/etc/{name}")]));
+        }
+        // It has the port, and says nothing.
+        let _silent = UdpSocket::bind("127.0.0.1:53").unwrap();
+        let place = Place::new();
+        fs::create_dir(&place.share).unwrap();
+        let serve = |clients: &str| {
+            let share = utf8(&place.share);
+            let text = format!(
+                "[log]\nenabled = false\n[[share]]\npath = \"{share}\"\nclients = {clients}\n"
+            );
+            let file = place.write("steadfast.toml", &text);
+            Running::start(&place, 0, &["--config", utf8(&file)])
+        };
+        let told = || {
+            let mut done =
+                steadfast(&["status", "--json", "--state-directory", utf8(&place.state)]);
+            let document: Value = serde_json::from_slice(&done.output().unwrap().stdout).unwrap();
+            let all = document["warnings"].as_array().unwrap().clone();
+            all.into_iter().find(|one| one["what"].as_str().unwrap().contains("no name server"))
+        };
+        {
+            let _running = serve("[\"host.example\", \"127.0.0.1\"]");
+            let begun = Instant::now();
+            let warning = loop {
+                if let Some(warning) = told() {
+                    break warning;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(60), "no warning");
+            };
+            assert_eq!(warning["severity"], "critical");
+            assert!(warning["what"].as_str().unwrap().contains("(127.0.0.1)"), "{warning}");
+            assert!(warning["next"].as_str().unwrap().starts_with("steadfast doctor"), "{warning}");
+        }
+        // Where no rule needs names, nobody asks for them.
+        let _running = serve("[\"127.0.0.1\"]");
+        assert!(told().is_none());
+    });
+}
+
 /// A process in the namespace of its maker; killed when dropped.
 struct Process(Child);
 

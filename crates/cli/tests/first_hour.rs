@@ -116,7 +116,7 @@ fn refused_mounts_are_logged_and_bounded_in_rate() {
     site.told(&["share", "add", utf8(&closed), "--client", "10.9.8.7"]);
     assert!(mount(&running, Path::new("/no/such/share")).is_err());
     let log = site.log_has("/no/such/share");
-    assert!(log.contains("127.0.0.1:") && log.contains("there is no share of this path"), "{log}");
+    assert!(log.contains("127.0.0.1:") && log.contains("no share of this path is served"), "{log}");
     assert!(mount(&running, &closed).is_err());
     site.log_has("no rule of the share gives this client access");
     assert!(mount(&running, &site.place.share.join("none")).is_err());

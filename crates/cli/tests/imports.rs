@@ -234,3 +234,35 @@ fn exports_of_nfs_ganesha_become_shares_that_clients_mount_by_both_paths() {
     assert!(decision("192.0.2.1").contains("\"refused\""), "{}", decision("192.0.2.1"));
     assert!(decision("198.51.100.1").contains("\"granted\""), "{}", decision("198.51.100.1"));
 }
+
+#[test]
+fn all_mistakes_of_an_import_are_told_at_once() {
+    let server = Server::start();
+    let (a, b) = (server.directory("a"), server.directory("b"));
+    let (a, b) = (utf8(&a), utf8(&b));
+    assert_eq!(server.import(&format!("{a} 127.0.0.1(rw)\n")).0, Some(0));
+    // It is shared already, otherwise; another line is not understood; and one is right.
+    let text = format!("{a} 127.0.0.1(ro)\n/x 127.0.0.1(or)\n{b} 127.0.0.1(rw)\n");
+    let file = server.place.write("exports", &text);
+    for words in [&["import", utf8(&file)][..], &["import", utf8(&file), "--dry-run"]] {
+        let done = server.run(words);
+        let told = stderr(&done);
+        assert_eq!(done.status.code(), Some(1), "{told}");
+        assert!(told.contains("exports:2:14: unknown option \"or\""), "{told}");
+        assert!(told.contains("exports:1:1: ") && told.contains("is shared already"), "{told}");
+        assert!(told.contains("nothing was done; --partial leaves out"), "{told}");
+    }
+    assert!(server.mount(b).is_err(), "nothing was done");
+    // One mistake is told so, too.
+    let (code, told) = server.import("/x 127.0.0.1(or)\n");
+    assert!(code == Some(1) && told.contains("--partial"), "{told}");
+    let file = server.place.write("exports", &text);
+    let done = server.run(&["import", utf8(&file), "--partial"]);
+    assert_eq!(done.status.code(), Some(1), "some were left out");
+    server.mount(b).expect("the rest was done");
+    // What is exported says what becomes of fsid=.
+    let exported = String::from_utf8(server.run(&["export"]).stdout).unwrap();
+    assert!(exported.starts_with("# Shares here have no fsid="), "{exported}");
+    let empty = server.run(&["export", "--group", "none"]);
+    assert_eq!(empty.status.code(), Some(1));
+}

@@ -169,6 +169,9 @@ fn a_share_is_added_changed_and_removed_and_each_can_be_taken_back() {
     assert!(!server.sharetab().contains(path));
     server.told(&["share", "remove", path]);
     assert!(server.refused(&["share", "show", path]).contains("there is no share"));
+    // Who asks twice for it has it, and a slip of the pen is seen.
+    let again = server.told(&["share", "remove", path]);
+    assert!(again.contains("there is no such share") && again.contains("unchanged"), "{again}");
     let history = server.json(&["history"]);
     let entries = history["entries"].as_array().unwrap();
     let first = entries.iter().find(|entry| entry["comment"] == "why").expect("the first change");
@@ -176,6 +179,111 @@ fn a_share_is_added_changed_and_removed_and_each_can_be_taken_back() {
     let before = first["sequence"].as_u64().unwrap().to_string();
     server.told(&["rollback", &before]);
     client.getattr(&root).expect("it is as it was, with its handles");
+}
+
+#[test]
+fn what_going_back_would_change_is_told_before() {
+    let server = Server::start();
+    let (data, more) = (server.directory("data"), server.directory("more"));
+    server.told(&["share", "add", utf8(&data), "-c", "*"]);
+    server.told(&["share", "add", utf8(&more), "-c", "*"]);
+    server.told(&["share", "set", utf8(&data), "-o", "ro"]);
+    let now = server.json(&["history"])["sequence"].as_u64().unwrap();
+    let planned = server.told(&["rollback", "--dry-run"]);
+    assert!(planned.contains(&format!("~ share {}", utf8(&data))), "{planned}");
+    assert!(planned.contains(&format!("1 share changed would be done; state {now} is not")));
+    let to = (now - 2).to_string();
+    let planned = server.json(&["rollback", &to, "--dry-run"]);
+    assert_eq!(planned["sequence"], now, "{planned}");
+    let of = |change: &Value| (change["action"].clone(), change["name"].clone());
+    let changes: Vec<_> = planned["changes"].as_array().unwrap().iter().map(of).collect();
+    assert!(changes.contains(&("remove".into(), utf8(&more).into())), "{planned}");
+    assert!(changes.contains(&("change".into(), utf8(&data).into())), "{planned}");
+    // Nothing has changed.
+    assert_eq!(server.json(&["history"])["sequence"], now);
+    assert_eq!(server.json(&["share", "show", utf8(&data)])["options"][0], "ro");
+    let done = server.json(&["rollback", &to]);
+    assert_eq!(done["changes"], planned["changes"], "what was told is done");
+    assert!(server.refused(&["rollback", "--dry-run", "999"]).contains("999"));
+}
+
+#[test]
+fn a_share_that_is_faulty_below_another_is_told_as_a_part_of_that_one() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let inner = server.directory("data/inner");
+    server.told(&["share", "add", utf8(&data), "-c", "127.0.0.1"]);
+    server.told(&["share", "add", utf8(&inner), "-c", "127.0.0.1", "-o", "mp"]);
+    let told = server.told(&["share", "explain", "127.0.0.1", utf8(&inner)]);
+    assert!(told.contains("the share is faulty, and serves nobody"), "{told}");
+    let (inner, data) = (utf8(&inner), utf8(&data));
+    let meanwhile = format!("Meanwhile {inner} is served as a part of the share {data}.\n");
+    assert!(told.contains(&meanwhile), "{told}");
+    let told = server.json(&["share", "explain", "127.0.0.1", inner]);
+    assert_eq!((&told["share"], &told["served_by"]), (&inner.into(), &data.into()), "{told}");
+    assert_eq!(told["decision"], "granted");
+    server.mount(inner).expect("as it was told");
+    // It is told of clients as that one's rules have them.
+    let told = server.json(&["share", "explain", "127.0.0.2", inner]);
+    assert_eq!(told["decision"], "refused", "{told}");
+    server.told(&["share", "disable", data]);
+    let told = server.json(&["share", "explain", "127.0.0.1", inner]);
+    assert!(told["served_by"].is_null() && told["decision"] == "refused", "{told}");
+    assert!(server.mount(inner).is_err());
+}
+
+#[test]
+fn a_client_is_explained_as_the_log_names_it() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let path = utf8(&data);
+    server.told(&["share", "add", path, "-c", "127.0.0.1,::1"]);
+    for (client, decision) in [
+        ("127.0.0.1:805", "granted"),
+        ("127.0.0.1:40000", "refused"),
+        ("[::1]:805", "granted"),
+        ("[::1]:40000", "refused"),
+        ("127.0.0.9:805", "refused"),
+    ] {
+        let told = server.json(&["share", "explain", client, path]);
+        assert_eq!(told["decision"], decision, "{client}: {told}");
+    }
+    let told = server.told(&["share", "explain", "127.0.0.9:805", path]);
+    assert!(told.contains("No rule is for 127.0.0.9:"), "{told}");
+    assert!(told.ends_with("--add-client 127.0.0.9\n"), "{told}");
+}
+
+#[test]
+fn a_protocol_that_no_plug_in_has_is_told_at_once() {
+    let server = Server::start();
+    let data = server.directory("data");
+    let path = utf8(&data);
+    let missing = "there is no plug-in \"smb\", so NFS alone serves it: configure [plugin.smb]";
+    let add = ["share", "add", path, "-c", "*", "--protocol", "smb"];
+    let planned = server.told(&[&add[..], &["--dry-run"]].concat());
+    assert!(planned.contains(&format!("warning: {path}: {missing}")), "{planned}");
+    let done = server.told(&add);
+    assert!(done.contains(&format!("warning: {path}: {missing}")), "{done}");
+    // Who asks for the same again is told again, and so is who changes it.
+    assert!(server.told(&add).contains(missing));
+    server.told(&["share", "set", path, "--unset", "protocols"]);
+    assert!(!server.told(&["share", "set", path, "-o", "ro"]).contains("plug-in"));
+    assert!(server.told(&["share", "set", path, "--protocol", "nfs,smb"]).contains(missing));
+    let group = server.told(&["group", "create", "office", "-c", "*", "--protocol", "smb"]);
+    assert!(group.contains(&format!("group office: {missing}")), "{group}");
+    assert!(server.told(&["share", "list"]).contains(missing));
+    let wanted = format!("the plug-in smb does not serve {path}");
+    let begun = Instant::now();
+    // Shares are counted once a second.
+    loop {
+        let status = server.run(&["status"]);
+        let told = String::from_utf8(status.stdout).unwrap();
+        if told.contains(&wanted) {
+            assert_ne!(status.status.code(), Some(0), "{told}");
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told}");
+    }
 }
 
 #[test]
@@ -301,6 +409,12 @@ fn a_directory_that_is_not_there_is_a_fault_of_its_share_alone() {
     let listed = server.told(&["share", "list"]);
     assert!(listed.contains("faulty") && listed.contains("does not exist"), "{listed}");
     server.mount(utf8(&data)).expect("the other is served");
+    std::fs::create_dir(&missing).unwrap();
+    let told = server.told(&["reload"]);
+    let again = format!("no longer faulty, and served: {}\n", utf8(&missing));
+    assert!(told.contains(&again), "{told}");
+    server.mount(utf8(&missing)).expect("it is served");
+    assert!(server.told(&["reload"]).contains("unchanged"));
 }
 
 #[test]

@@ -315,7 +315,7 @@ pub struct ExportsFile {
     pub text: String,
 }
 
-/// `POST /v1/rollback`
+/// `POST /v1/rollback`, `…/rollback/plan`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RollbackRequest {
@@ -324,7 +324,7 @@ pub struct RollbackRequest {
     pub to: Option<u64>,
 }
 
-/// `POST /v1/plan`: what would be done.
+/// `POST /v1/plan`, `…/rollback/plan`: what would be done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Number of the state that it was made for.
@@ -362,7 +362,7 @@ pub struct Applied {
     /// What was left out, as it had mistakes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mistakes: Vec<Mistake>,
-    /// Shares of it that are faulty, with the reason.
+    /// Shares of it that are faulty, with the reason, and what may not be meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Mistake>,
     /// What plug-ins could not do, if they were waited for.
@@ -371,6 +371,9 @@ pub struct Applied {
     /// What clients mount the first shares with that were added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mount_lines: Vec<String>,
+    /// Of a reload: the shares that were faulty, and are served now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub served_again: Vec<String>,
 }
 
 /// One state of the last ones, and what led to it.

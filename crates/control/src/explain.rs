@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use steadfast_shares::{
-    ClientPattern, Decision, Flavor, Flavors, Known, Names, Question, Refusal, Rights, Share,
-    Squash,
+    ClientPattern, Decision, Flavor, Known, Names, Question, Refusal, Rights, Share, Squash,
 };
 
 use crate::api::{ShareState, ShareStatus};
@@ -120,6 +119,9 @@ pub struct Explanation {
     pub path: String,
     /// The share that the path is in.
     pub share: Option<String>,
+    /// Where that one is not served: the share above it, of which the path is a part meanwhile. What follows is of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_by: Option<String>,
     /// `FILE:LINE` where that is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
@@ -201,6 +203,19 @@ pub fn explain(
 }
 
 impl Explanation {
+    /// The same where the path's own share is not served, and one above it is, with what that one's rules say.
+    #[must_use]
+    pub fn with_outer(mut self, outer: Self) -> Self {
+        let Some(by) = outer.share else { return self };
+        let path = &self.path;
+        self.sentences.push(format!("Meanwhile {path} is served as a part of the share {by}."));
+        // Who the client is has been said.
+        let is_named = self.client != self.address;
+        self.sentences.extend(outer.sentences.into_iter().skip(usize::from(is_named)));
+        let Self { decision, rules, rule, rights, identity, .. } = outer;
+        Self { served_by: Some(by), decision, rules, rule, rights, identity, ..self }
+    }
+
     fn say(&mut self, sentence: String) {
         self.sentences.push(sentence);
     }
@@ -389,11 +404,11 @@ impl Explanation {
             ),
             ShareState::Disabled => {
                 self.decision = String::from("refused");
-                self.say("But the share is disabled: nobody is served.".to_owned());
+                self.say("But the share is disabled: it serves nobody.".to_owned());
             }
             ShareState::Faulty => {
                 self.decision = String::from("refused");
-                self.say(format!("But the share is faulty, and nobody is served: {why}."));
+                self.say(format!("But the share is faulty, and serves nobody: {why}."));
             }
         }
     }
@@ -507,8 +522,6 @@ pub(crate) fn duration(seconds: u64) -> String {
 impl RightsTold {
     /// Rights as they are told.
     pub fn of(rights: &Rights) -> Self {
-        let flavors =
-            Flavor::ALL.into_iter().filter(|one| rights.flavors.contains(Flavors::from(*one)));
         Self {
             read_only: rights.is_read_only,
             is_async: rights.is_async,
@@ -520,7 +533,7 @@ impl RightsTold {
             .to_owned(),
             anonymous_uid: rights.anonymous_uid,
             anonymous_gid: rights.anonymous_gid,
-            flavors: flavors.map(|flavor| flavor.word().to_owned()).collect(),
+            flavors: rights.flavors.iter().map(|flavor| flavor.word().to_owned()).collect(),
             needs_privileged_port: rights.needs_privileged_port,
             looks_up_groups: rights.looks_up_groups,
         }

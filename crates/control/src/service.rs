@@ -115,6 +115,12 @@ pub trait ShareService: Send + Sync {
     /// Why nothing was done.
     fn rollback(&self, to: Option<u64>, who: &Who) -> Result<Applied, Refusal>;
 
+    /// What [`ShareService::rollback`] would do.
+    ///
+    /// # Errors
+    /// Why it would do nothing.
+    fn plan_rollback(&self, to: Option<u64>) -> Result<Plan, Refusal>;
+
     /// Serves shares from what their directories are on now, though that is something else than
     /// before: another disk, or the file system below one that is not mounted.
     ///

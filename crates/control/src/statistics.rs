@@ -13,6 +13,8 @@ use crate::intent_log::LogFigures;
 
 /// Of the document's form.
 pub const VERSION: u32 = 1;
+/// In [`Statistics::server`]: 1 if the server made its key of handles at its start though it had served before.
+pub const NEW_HANDLE_KEY: &str = "new_handle_key";
 /// Recorded calls in a document.
 pub const RECENT_MAX: usize = 1024;
 /// Digits to which percentiles are reckoned: more than the server's buckets tell apart.

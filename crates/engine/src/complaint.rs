@@ -93,8 +93,8 @@ pub(crate) fn told_path(path: &[u8]) -> String {
 /// Why a mount was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MountRefusal {
-    /// There is no such share.
-    #[error("there is no share of this path; `steadfast share list` has them")]
+    /// There is no such share, or it is not served.
+    #[error("no share of this path is served; `steadfast share list` has all, and why one is not")]
     NoShare,
     /// The share takes no new clients.
     #[error("the share takes no new clients (draining)")]

@@ -165,6 +165,8 @@ fn mnt(is_version_3: bool, call: &mut Call<'_>, path: &[u8], w: &mut Writer<'_>)
         let exports = call.exports;
         let (exported, below) = exports.by_path(&path).ok_or(FsError::NotFound)?;
         share = Some(exported.export.share.id);
+        // So that one that waits is told with its share.
+        call.subject.share = share;
         let (flavors, handle) = find(call, exported, below)?;
         let share = &exported.export.share;
         let granted = if is_version_3 {

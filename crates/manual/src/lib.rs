@@ -8,6 +8,7 @@ mod examples;
 mod mount_helper;
 mod roff;
 mod sample;
+mod synopsis;
 mod table;
 
 use std::io;
@@ -183,7 +184,7 @@ fn command_page(
     let man = Man::new(command.clone());
     let mut body = Vec::new();
     man.render_name_section(&mut body)?;
-    man.render_synopsis_section(&mut body)?;
+    body.extend_from_slice(synopsis::section(command).as_bytes());
     man.render_description_section(&mut body)?;
     if command.get_arguments().any(|one| !one.is_hide_set()) {
         man.render_options_section(&mut body)?;

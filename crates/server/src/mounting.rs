@@ -44,7 +44,7 @@ pub(crate) fn mounting(
     by: &MountBy,
     request: &MountingRequest,
 ) -> Result<Mounting, String> {
-    let addresses = by.addresses();
+    let addresses = by.addresses(share);
     let first = addresses.first();
     let (host, address) = match (request.server.as_deref(), first) {
         (Some(name), _) => named(name)?,

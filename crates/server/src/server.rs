@@ -112,11 +112,13 @@ impl Server {
         powers: &ProcessPowers,
     ) -> Result<Self, StartError> {
         let Configuration { settings, defaults, shares } = configuration;
-        let state = open_state(&settings.server, &options)?;
+        let mut state = open_state(&settings.server, &options)?;
         let addresses = Addresses::of(&settings.server, options.port)?;
         let places = Places::of(&settings.server, options.shares_directory.take(), &state.path);
         let kept = KeptShares::open(&places, Base { defaults, shares, ..Base::default() })?;
-        warn_of_new_key(&state, kept.has_groups() || options.makes_handle_key);
+        // Before a first start nobody has mounted anything.
+        state.is_key_new &= kept.has_groups() || options.makes_handle_key;
+        warn_of_new_key(&state);
         let runtime_options = runtime_options(&settings.server, &options, addresses.udp);
         let budgets =
             budgets(&settings.server, &runtime_options, &addresses, kept.shares().count(), powers)?;
@@ -191,6 +193,7 @@ impl Server {
             access: self.names.access(),
             log,
             shares: &self.shares,
+            has_new_key: self.state.is_key_new,
         };
         self.control = control::start(about, settings, &self.state.path);
         let swept = Arc::clone(storage);
@@ -355,8 +358,8 @@ fn open_state(
     StateDirectory::open_with(&path, options.makes_handle_key)
 }
 
-fn warn_of_new_key(state: &StateDirectory, was_used: bool) {
-    if state.is_key_new && was_used {
+fn warn_of_new_key(state: &StateDirectory) {
+    if state.is_key_new {
         tracing::warn!(
             "{} has a new handle key: clients that have mounted these shares from an earlier server \
              must mount again",

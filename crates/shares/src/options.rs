@@ -249,8 +249,8 @@ impl ShareOptions {
 
     /// Whether some flavour is served already.
     fn is_served(&self) -> bool {
-        let flavors = self.alternatives.iter().map(|(flavors, _)| *flavors);
-        flavors.fold(Flavors::empty(), Flavors::union).intersects(Flavors::NONE | Flavors::SYS)
+        let served = Flavors::NONE | Flavors::SYS;
+        self.alternatives.iter().any(|(flavors, _)| flavors.intersects(served))
     }
 
     /// The rights that these options give, by flavour; none for `none`.
@@ -311,10 +311,9 @@ impl ShareOptions {
     }
 }
 
-/// `sec=` with these flavours.
+/// `sec=` with these flavours, in their order.
 pub fn sec(flavors: Flavors) -> String {
-    let words = Flavor::ALL.into_iter().filter(|flavor| flavors.contains((*flavor).into()));
-    format!("sec={}", words.map(Flavor::word).collect::<Vec<_>>().join(":"))
+    format!("sec={}", flavors.iter().map(Flavor::word).collect::<Vec<_>>().join(":"))
 }
 
 /// A list of words as it is read.

@@ -43,20 +43,99 @@ impl Flavor {
     }
 }
 
-bitflags::bitflags! {
-    /// Some flavours.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct Flavors: u8 {
-        /// [`Flavor::None`]
-        const NONE = 1;
-        /// [`Flavor::Sys`]
-        const SYS = 2;
-        /// [`Flavor::Krb5`]
-        const KRB5 = 4;
-        /// [`Flavor::Krb5i`]
-        const KRB5I = 8;
-        /// [`Flavor::Krb5p`]
-        const KRB5P = 16;
+/// Some flavours, each once, in the order in which they were given: exports(5) tells clients the first as the one to
+/// take.
+///
+/// Three bits a flavour, the first in the lowest; 0 is the end.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Flavors(u16);
+
+impl Flavors {
+    /// [`Flavor::None`]
+    pub const NONE: Self = Self(code(Flavor::None));
+    /// [`Flavor::Sys`]
+    pub const SYS: Self = Self(code(Flavor::Sys));
+    /// [`Flavor::Krb5`]
+    pub const KRB5: Self = Self(code(Flavor::Krb5));
+    /// [`Flavor::Krb5i`]
+    pub const KRB5I: Self = Self(code(Flavor::Krb5i));
+    /// [`Flavor::Krb5p`]
+    pub const KRB5P: Self = Self(code(Flavor::Krb5p));
+
+    /// None at all.
+    pub const fn empty() -> Self {
+        Self(0)
+    }
+
+    /// Them, in their order.
+    pub fn iter(self) -> impl Iterator<Item = Flavor> + Clone {
+        self.codes().filter_map(|known| Flavor::ALL.into_iter().find(|one| code(*one) == known))
+    }
+
+    /// Whether all of these are among them.
+    pub fn contains(self, others: Self) -> bool {
+        others.codes().all(|one| self.has(one))
+    }
+
+    /// Whether some of these are among them.
+    pub fn intersects(self, others: Self) -> bool {
+        others.codes().any(|one| self.has(one))
+    }
+
+    fn codes(self) -> impl Iterator<Item = u16> + Clone {
+        (0..Flavor::ALL.len())
+            .map(move |place| (self.0 >> (CODE_BITS * place)) & CODE_MASK)
+            .take_while(|one| *one != 0)
+    }
+
+    fn has(self, wanted: u16) -> bool {
+        self.codes().any(|one| one == wanted)
+    }
+}
+
+/// Bits of a flavour in [`Flavors`].
+const CODE_BITS: usize = 3;
+const CODE_MASK: u16 = 7;
+
+/// A flavour as it stands in [`Flavors`].
+const fn code(flavor: Flavor) -> u16 {
+    match flavor {
+        Flavor::None => 1,
+        Flavor::Sys => 2,
+        Flavor::Krb5 => 3,
+        Flavor::Krb5i => 4,
+        Flavor::Krb5p => 5,
+    }
+}
+
+impl std::fmt::Debug for Flavors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl std::ops::BitOr for Flavors {
+    type Output = Self;
+
+    /// The others come behind.
+    fn bitor(self, others: Self) -> Self {
+        let mut all = self;
+        for one in others.codes().filter(|one| !self.has(*one)) {
+            all.0 |= one << (CODE_BITS * all.codes().count());
+        }
+        all
+    }
+}
+
+impl std::ops::BitOrAssign for Flavors {
+    fn bitor_assign(&mut self, others: Self) {
+        *self = *self | others;
+    }
+}
+
+impl FromIterator<Flavor> for Flavors {
+    fn from_iter<I: IntoIterator<Item = Flavor>>(all: I) -> Self {
+        all.into_iter().fold(Self::empty(), |before, one| before | one.into())
     }
 }
 
@@ -113,5 +192,26 @@ impl Default for Rights {
             anonymous_uid: 65534,
             anonymous_gid: 65534,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Unit ring.
+
+    use super::*;
+
+    #[test]
+    fn flavors_keep_their_order_and_are_there_once() {
+        let some = Flavors::KRB5P | Flavors::SYS | Flavors::KRB5P | Flavors::NONE;
+        assert!(some.iter().eq([Flavor::Krb5p, Flavor::Sys, Flavor::None]), "{some:?}");
+        assert!(some.contains(Flavors::NONE | Flavors::KRB5P) && some.contains(Flavors::empty()));
+        assert!(!some.contains(Flavors::SYS | Flavors::KRB5) && !some.contains(Flavors::KRB5I));
+        assert!(some.intersects(Flavors::KRB5 | Flavors::SYS));
+        assert!(!some.intersects(Flavors::KRB5 | Flavors::KRB5I));
+        assert!(!Flavors::empty().intersects(some) && Flavors::empty().iter().next().is_none());
+        assert_ne!(Flavors::SYS | Flavors::NONE, Flavors::NONE | Flavors::SYS);
+        let all: Flavors = Flavor::ALL.into_iter().rev().chain(Flavor::ALL).collect();
+        assert!(all.iter().eq(Flavor::ALL.into_iter().rev()), "{all:?}");
     }
 }

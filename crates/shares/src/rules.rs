@@ -402,9 +402,11 @@ mod tests {
     }
 
     fn rights() -> impl Strategy<Value = Rights> {
-        (1..8_u8, any::<bool>(), any::<bool>(), 0..3_u32).prop_map(
+        let flavor = prop::sample::select(vec![Flavor::None, Flavor::Sys, Flavor::Krb5]);
+        let flavors = prop::collection::vec(flavor, 1..4);
+        (flavors, any::<bool>(), any::<bool>(), 0..3_u32).prop_map(
             |(flavors, is_read_only, needs_privileged_port, anonymous_uid)| Rights {
-                flavors: Flavors::from_bits_truncate(flavors),
+                flavors: flavors.into_iter().collect(),
                 is_read_only,
                 needs_privileged_port,
                 anonymous_uid,

@@ -28,6 +28,8 @@ pub struct Applied {
     /// What was left out of a partial batch, and why: the first thousand, and one more that says
     /// so if there are others.
     pub left_out: Vec<Mistake>,
+    /// What was so already, and may be a slip of the pen: shares to be removed that are not there.
+    pub notes: Vec<Mistake>,
 }
 
 /// A batch as it is done.
@@ -35,6 +37,7 @@ pub struct Applied {
 struct Doing {
     edits: Vec<Edit>,
     mistakes: Vec<Mistake>,
+    notes: Vec<Mistake>,
     /// Shares and patterns that were named, with the operation and with what was wrong before.
     named: Vec<(usize, Box<str>, Vec<String>)>,
     /// Groups whose own keys are others, with the operation and the shares that were right.
@@ -110,7 +113,8 @@ impl Catalog {
             let what = format!("{untold} more mistakes are not told: correct these first");
             left_out.push(Mistake { what, ..Mistake::default() });
         }
-        Ok(Applied { edits: doing.edits, changes: self.take_changes(), left_out })
+        let changes = self.take_changes();
+        Ok(Applied { edits: doing.edits, changes, left_out, notes: doing.notes })
     }
 
     /// What a batch would do; nothing has changed afterwards.
@@ -144,6 +148,19 @@ impl Catalog {
             }
             Operation::SetGroup { name, changes } => self.set_group(index, name, changes, doing),
             Operation::AddShare { group, share } => self.add_share(index, group, share, doing),
+            // Who asks twice for it has it, as of one that is added.
+            Operation::RemoveShare { path } if self.claim_to_check(path).is_none() => {
+                if doing.notes.len() < MISTAKES_MAX {
+                    let may_look = doing.may_look_for_neighbour();
+                    doing.notes.push(Mistake {
+                        operation: Some(index),
+                        place: place(operation, ""),
+                        what: "there is no such share, so there is nothing to remove".to_owned(),
+                        suggestion: may_look.then(|| self.neighbour(path)).flatten(),
+                    });
+                }
+                Ok(())
+            }
             Operation::RemoveShare { path } => {
                 let (group, node) = self.written(path, doing)?;
                 let edit = self.removal(group, node, Item::Share(path.as_str().into()));

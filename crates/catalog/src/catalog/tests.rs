@@ -108,6 +108,24 @@ fn a_group_is_switched_as_one() {
     assert_eq!(apply(&mut catalog, on).changes.len(), 2);
 }
 
+#[test]
+fn what_is_not_there_is_removed_already() {
+    let mut catalog = catalog(&[("home", HOME)]);
+    let before = texts(&catalog);
+    let applied = apply(
+        &mut catalog,
+        json!([{"op": "remove-share", "path": "/aa"}, {"op": "remove-share", "path": "/b"}]),
+    );
+    assert_eq!(paths(&applied.changes), [("/b", true, false)]);
+    let notes: Vec<String> = applied.notes.iter().map(ToString::to_string).collect();
+    // So a slip of the pen is seen.
+    let note = "share \"/aa\": there is no such share, so there is nothing to remove; did you mean \"/a\"?";
+    assert_eq!(notes, [note]);
+    assert_ne!(texts(&catalog), before);
+    let again = apply(&mut catalog, json!([{"op": "remove-share", "path": "/b"}]));
+    assert!(again.edits.is_empty() && again.notes.len() == 1, "{again:?}");
+}
+
 /// What stands before the shares may get a mistake by a merge with what people wrote, which nobody
 /// checks.
 #[test]
@@ -133,7 +151,7 @@ fn a_batch_with_a_mistake_changes_nothing() {
             {"op": "add-share", "group": "hom", "share": {"path": "/d"}},
             {"op": "add-share", "group": "home", "share": {"path": "relative"}},
             {"op": "add-share", "group": "home", "share": {"path": "/b", "log": true}},
-            {"op": "remove-share", "path": "/aa"},
+            {"op": "set-share", "path": "/aa", "changes": {"set": {"id": 7}}},
             {"op": "set-share", "path": "/a", "changes": {"add_clients": ["1.2.3.4/8"]}},
             {"op": "delete-group", "name": "home"},
         ]),
@@ -244,8 +262,9 @@ fn no_batch_takes_the_id_of_another_share() {
 #[test]
 fn of_a_partial_batch_some_mistakes_are_told() {
     let mut catalog = catalog(&[("home", HOME)]);
-    let removals = (0..3000).map(|n| json!({"op": "remove-share", "path": format!("/a{n}")}));
-    let mut partial = batch(removals.collect());
+    let set =
+        |n| json!({"op": "set-share", "path": format!("/a{n}"), "changes": {"set": {"id": 1}}});
+    let mut partial = batch((0..3000).map(set).collect());
     partial.partial = true;
     let left_out = catalog.apply(&partial).expect("nothing").left_out;
     assert_eq!(left_out.len(), 1001);
@@ -349,7 +368,8 @@ fn what_patterns_made_outlives_what_is_taken_back() {
         assert_eq!(served(&catalog), before);
         // A batch with a mistake.
         let mut refused = batch(operations.clone());
-        refused.operations.push(Operation::RemoveShare { path: "/none".to_owned() });
+        let (path, group) = ("/none".to_owned(), "x".to_owned());
+        refused.operations.push(Operation::MoveShare { path, group });
         catalog.apply(&refused).expect_err("a mistake");
         assert_eq!(served(&catalog), before);
         refused.operations.swap(0, 1);

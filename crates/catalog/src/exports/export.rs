@@ -17,6 +17,12 @@ pub struct Exported {
     pub warnings: Vec<(String, String)>,
 }
 
+/// What a file of exports(5) begins with that is made of shares here.
+pub const HEAD: &str = "\
+# Shares here have no fsid=, so none is given. By it clients of the former server find what they have mounted:
+# copy it from the former file, if that had one.
+";
+
 /// Tells shares as exports(5) does.
 pub fn export<'a>(shares: impl IntoIterator<Item = &'a Share>) -> Exported {
     let mut exported = Exported::default();
@@ -135,11 +141,10 @@ fn options(share: &Share, rule: &ClientRule) -> (Vec<String>, Option<String>) {
     if matches!(&*rule.grants, [one] if one.flavors == Flavors::default()) {
         return (words, None);
     }
-    // A flavour begins there with what was said of those before it, so everything is said of each;
-    // and what is said of ports last holds for the entry.
+    // A flavour begins there with what was said of those before it, so everything is said of each.
     let ids = |rights: &Rights| (rights.anonymous_uid, rights.anonymous_gid, rights.is_async);
     let first = rule.grants.first().map(ids);
-    let mut grants: Vec<&Rights> =
+    let grants: Vec<&Rights> =
         rule.grants.iter().filter(|rights| Some(ids(rights)) == first).collect();
     let warning = (grants.len() < rule.grants.len()).then(|| {
         format!(
@@ -148,8 +153,7 @@ fn options(share: &Share, rule: &ClientRule) -> (Vec<String>, Option<String>) {
             rule.pattern.to_string()
         )
     });
-    grants.sort_by_key(|rights| !rights.needs_privileged_port);
-    for rights in grants {
+    for rights in &grants {
         let choose =
             |is_so, yes: &str, no: &str| if is_so { yes.to_owned() } else { no.to_owned() };
         words.extend([
@@ -159,6 +163,14 @@ fn options(share: &Share, rule: &ClientRule) -> (Vec<String>, Option<String>) {
             choose(rights.squash == Squash::All, "all_squash", "no_all_squash"),
             choose(rights.needs_privileged_port, "secure", "insecure"),
         ]);
+    }
+    // What is said of ports last holds for the entry. To say it again keeps the flavours in their order, of which
+    // clients take the first that they can.
+    let insecure = grants.iter().find(|rights| !rights.needs_privileged_port);
+    if let (Some(first), true) =
+        (insecure, grants.last().is_some_and(|last| last.needs_privileged_port))
+    {
+        words.extend([sec(first.flavors), "insecure".to_owned()]);
     }
     (words, warning)
 }

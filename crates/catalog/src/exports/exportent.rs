@@ -57,6 +57,8 @@ pub(super) enum Word {
     Overrides(String),
     /// It says something that is not taken over: why.
     LeftOut(String),
+    /// The directory is the root that clients of NFSv4 see there (`fsid=0`).
+    Root,
 }
 
 /// What may differ by flavour there.
@@ -274,13 +276,12 @@ impl Exportent {
         let mut alternatives: Vec<(Flavors, Access)> = Vec::new();
         for OfFlavor { flavor, flags, .. } in &self.flavors {
             let access = access(flags);
-            match alternatives.iter_mut().find(|(_, known)| known.comes_to_same(&access)) {
+            // Not with an earlier one: clients are told the flavours in their order.
+            match alternatives.last_mut().filter(|(_, known)| known.comes_to_same(&access)) {
                 Some((flavors, _)) => *flavors |= Flavors::from(*flavor),
                 None => alternatives.push(((*flavor).into(), access)),
             }
         }
-        // As they are exported again.
-        alternatives.sort_by_key(|(_, access)| !access.needs_privileged_port);
         let served = Flavors::NONE | Flavors::SYS;
         if !alternatives.is_empty() && !alternatives.iter().any(|(f, _)| f.intersects(served)) {
             let what = "Kerberos is not served yet: give sec=sys or sec=none too".to_owned();
@@ -333,6 +334,10 @@ fn fsid(text: &str, value: &str) -> Result<Word, OptionError> {
     if !(number || is_uuid || value == "root") {
         let what = format!("{} needs a number, root, or a UUID", shown(text));
         return Err(OptionError { what, suggestion: None });
+    }
+    let zeros = value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")).unwrap_or(value);
+    if value == "root" || (!is_uuid && zeros.bytes().all(|digit| digit == b'0')) {
+        return Ok(Word::Root);
     }
     let meaning = "is not taken over: handles have the share's own id, and clients mount anew";
     Ok(Word::LeftOut(format!("{} {meaning}", shown(text))))

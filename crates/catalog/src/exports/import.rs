@@ -16,6 +16,9 @@ use crate::configuration::{ConfigurationError, Place, Placed, TEXT_BYTES_MAX};
 use crate::entitled::{Entitled, share_of};
 use crate::manage::{GroupSpec, Mistake, Operation, ShareSpec};
 
+/// Paths below a root of NFSv4 whose new names are told; more are too long a line.
+const MOUNTS_TOLD_MAX: usize = 8;
+
 /// What texts of exports(5) come down to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Imported {
@@ -39,6 +42,8 @@ struct Gathered {
     place: String,
     clients: Vec<WrittenClient>,
     is_broken: bool,
+    /// Where `fsid=0` was written: in which file, and there.
+    root: Option<(usize, Place)>,
 }
 
 /// A client of a share.
@@ -60,6 +65,8 @@ struct Import<'a> {
     mistakes: Vec<((usize, Place), Mistake)>,
     warnings: Vec<((usize, Place), Mistake)>,
     gathered: Vec<Gathered>,
+    /// Where `fsid=0` was first written in the entry that is read.
+    root: Option<(usize, Place)>,
 }
 
 /// Makes operations of texts, each with its file's name, that add all their shares to a group.
@@ -80,6 +87,7 @@ pub fn import(
         mistakes: Vec::new(),
         warnings: Vec::new(),
         gathered: Vec::new(),
+        root: None,
     };
     for (number, (file, text)) in texts.iter().enumerate() {
         import.file = (number, file);
@@ -100,6 +108,7 @@ pub fn import(
     for share in gathered.iter_mut().filter(|share| !share.is_broken) {
         import.put_in_order(share, texts);
     }
+    import.warn_of_roots(&gathered, texts);
     let in_order = |mut told: Vec<((usize, Place), Mistake)>| {
         told.sort_by_key(|(place, _)| *place);
         told.into_iter().map(|(_, mistake)| mistake).collect()
@@ -185,9 +194,12 @@ impl Import<'_> {
         if known.is_none() {
             let (path, place) = (path.clone(), self.told(place));
             let (other_paths, clients, is_broken) = (Vec::new(), Vec::new(), false);
-            self.gathered.push(Gathered { path, other_paths, place, clients, is_broken });
+            let new = Gathered { path, other_paths, place, clients, is_broken, root: None };
+            self.gathered.push(new);
         }
+        let root = self.root.take();
         let Some(share) = self.gathered.get_mut(at) else { return };
+        share.root = share.root.or(root);
         if path != written && !share.other_paths.contains(&written) {
             share.other_paths.push(written);
         }
@@ -300,6 +312,32 @@ impl Import<'_> {
         }
     }
 
+    /// Warns where `fsid=0` made a directory the root that clients of NFSv4 saw: their mounts name other paths now.
+    fn warn_of_roots(&mut self, gathered: &[Gathered], texts: &[(&str, &str)]) {
+        for share in gathered.iter().filter(|share| !share.is_broken) {
+            let Some(place) = share.root else { continue };
+            let root = share.path.as_str();
+            let mut mounts = vec![("/", root)];
+            mounts.extend(gathered.iter().filter(|other| !other.is_broken).filter_map(|other| {
+                let below = other.path.strip_prefix(root)?;
+                below.starts_with('/').then_some((below, other.path.as_str()))
+            }));
+            // The path of each share was the same below `/`.
+            let mut what = "\"fsid=0\" is not taken over: handles have the share's own id, and clients mount anew"
+                .to_owned();
+            if root != "/" {
+                let lines = mounts.iter().take(MOUNTS_TOLD_MAX);
+                let lines: Vec<String> =
+                    lines.map(|(old, new)| format!("HOST:{new} for HOST:{old}")).collect();
+                what += &format!(", those of NFSv4 by the whole path: {}", lines.join(", "));
+                if let Some(more) = mounts.len().checked_sub(MOUNTS_TOLD_MAX).filter(|n| *n > 0) {
+                    what += &format!(", and {more} more");
+                }
+            }
+            self.warn_at(place, texts, what);
+        }
+    }
+
     /// Warns of something in a file that was read earlier.
     fn warn_at(&mut self, place: (usize, Place), texts: &[(&str, &str)], what: String) {
         let file = texts.get(place.0).map_or("", |(name, _)| name);
@@ -389,6 +427,9 @@ impl Import<'_> {
                         self.warn(word.place, what);
                     }
                     Ok(Word::LeftOut(what)) => self.warn(word.place, what),
+                    Ok(Word::Root) => {
+                        self.root.get_or_insert((self.file.0, word.place));
+                    }
                     Err(error) => self.refuse(word.place, error.what, error.suggestion),
                 }
             }

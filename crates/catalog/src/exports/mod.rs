@@ -13,7 +13,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use export::{Exported, export};
+pub use export::{Exported, HEAD, export};
 pub use import::{Imported, import};
 
 use steadfast_shares::{ClientPattern, ShareOptions};

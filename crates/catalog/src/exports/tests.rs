@@ -162,7 +162,7 @@ fn what_means_something_else_is_warned_about() {
             "exports:1:11: the space between \"host.x\" and its options gives them to everybody",
             "exports:2:1: \"/b\" names no clients, so everybody may read it",
             "exports:3:15: \"fsid=0\" is not taken over: handles have the share's own id, and \
-             clients mount anew",
+             clients mount anew, those of NFSv4 by the whole path: HOST:/c for HOST:/",
             "exports:3:22: \"rw\" before it counts for nothing",
             "exports:3:25: \"async\" before it counts for nothing",
             "exports:4:4: the network \"10.1.2.3/8\" has bits set beyond its length: they are left \
@@ -221,7 +221,7 @@ fn words_before_clients_hold_for_all_that_follow() {
 #[test]
 fn a_flavour_begins_with_what_was_said_before_it() {
     let share = &shares("/a *(rw,sec=sys,ro,all_squash,sec=none)\n")[0];
-    assert_eq!(share.options, ["ro", "all_squash", "sec=none:sys"]);
+    assert_eq!(share.options, ["ro", "all_squash", "sec=sys:none"]);
     let share = &shares("/a *(sec=null,rw,sec=unix,ro)\n")[0];
     let imported = read("/a *(sec=null,rw,sec=unix,ro)\n");
     let made = made(&imported, DefaultsSpec::default());
@@ -355,6 +355,60 @@ fn what_exports_cannot_say_is_a_comment() {
         @x(ro,sync,no_subtree_check)\n";
     assert_eq!(exported.text, expected);
     assert_eq!(exported.warnings.len(), 5);
+}
+
+#[test]
+fn flavours_are_exported_in_the_order_in_which_they_were_given() {
+    for (given, exported) in [
+        ("sec=krb5p:sys,rw", "sec=krb5p:sys,rw,root_squash,no_all_squash,secure"),
+        (
+            "sec=sys,rw,insecure,sec=krb5,ro,secure,sec=none,rw,insecure",
+            "sec=sys,rw,root_squash,no_all_squash,insecure,\
+             sec=krb5,ro,root_squash,no_all_squash,secure,\
+             sec=none,rw,root_squash,no_all_squash,insecure",
+        ),
+        (
+            "sec=none,rw,insecure,sec=sys,ro,secure,sec=none,insecure",
+            "sec=none,rw,root_squash,no_all_squash,insecure,\
+             sec=sys,ro,root_squash,no_all_squash,secure,sec=none,insecure",
+        ),
+    ] {
+        let imported = read(&format!("/a *({given})\n"));
+        assert_eq!((&*imported.mistakes, &*imported.warnings), (&[][..], &[][..]), "{given}");
+        let shares = made(&imported, DefaultsSpec::default());
+        let text = export(&shares).text;
+        let (_, words) = text.split_once("no_subtree_check,").expect("options");
+        assert_eq!(words, format!("{exported})\n"), "{given}");
+        assert_eq!(made(&read(&text), DefaultsSpec::default()), shares, "{given}");
+    }
+}
+
+#[test]
+fn clients_of_nfs4_are_told_their_paths_below_a_former_root() {
+    let text = "/srv/ex *(ro,fsid=0) 10.0.0.1(rw,fsid=0)\n/srv/ex/pub *(ro)\n/srv/exotic *\n\
+                /srv/ex/bad *(what)\n/home *(fsid=7)\n";
+    let (mistakes, warnings) = told(text);
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    assert_eq!(
+        warnings,
+        [
+            "exports:1:14: \"fsid=0\" is not taken over: handles have the share's own id, and clients \
+             mount anew, those of NFSv4 by the whole path: HOST:/srv/ex for HOST:/, \
+             HOST:/srv/ex/pub for HOST:/pub",
+            "exports:5:9: \"fsid=7\" is not taken over: handles have the share's own id, and clients \
+             mount anew",
+        ]
+    );
+    // Its paths are the same.
+    for root in ["fsid=0", "fsid=root", "fsid=0x0", "fsid=00"] {
+        let (_, warnings) = told(&format!("/ *({root})\n/pub *\n"));
+        assert!(warnings.len() == 1 && !warnings[0].contains("HOST"), "{warnings:?}");
+        let (_, warnings) = told(&format!("/x *({root})\n"));
+        assert!(warnings[0].ends_with("by the whole path: HOST:/x for HOST:/"), "{warnings:?}");
+    }
+    let many: String = (0..10).map(|n| format!("/r/{n} *\n")).collect();
+    let (_, warnings) = told(&format!("/r *(fsid=0)\n{many}"));
+    assert!(warnings[0].ends_with("HOST:/r/6 for HOST:/6, and 3 more"), "{warnings:?}");
 }
 
 #[test]

@@ -231,6 +231,31 @@ impl Batch {
 }
 
 impl Batch {
+    /// The protocols that operations name, each with what the operation is about.
+    pub fn protocols(&self) -> Vec<(String, &str)> {
+        let mut all = Vec::new();
+        for operation in &self.operations {
+            let (subject, named): (String, Vec<&str>) = match operation {
+                Operation::AddShare { share, .. } => {
+                    (share.path.clone(), share.protocols.iter().map(String::as_str).collect())
+                }
+                Operation::CreateGroup { group } => (
+                    format!("group {}", group.name),
+                    group.protocols.iter().map(String::as_str).collect(),
+                ),
+                Operation::SetShare { path, changes } => (path.clone(), changes.protocols()),
+                Operation::SetGroup { name, changes } => {
+                    (format!("group {name}"), changes.protocols())
+                }
+                Operation::DeleteGroup { .. }
+                | Operation::RemoveShare { .. }
+                | Operation::MoveShare { .. } => continue,
+            };
+            all.extend(named.into_iter().map(|protocol| (subject.clone(), protocol)));
+        }
+        all
+    }
+
     /// Whether an option word that begins so is given to a share, a group or a pattern.
     pub fn names_option(&self, beginning: &str) -> bool {
         let has = |words: &[String]| words.iter().any(|word| word.starts_with(beginning));
@@ -288,9 +313,17 @@ impl Operation {
 
 impl Changes {
     fn client_words(&self) -> Vec<&str> {
-        let set = self.set.get("clients").and_then(serde_json::Value::as_array);
-        let set = set.into_iter().flatten().filter_map(serde_json::Value::as_str);
-        set.chain(self.add_clients.iter().map(String::as_str)).collect()
+        self.set_words("clients").chain(self.add_clients.iter().map(String::as_str)).collect()
+    }
+
+    fn protocols(&self) -> Vec<&str> {
+        self.set_words("protocols").collect()
+    }
+
+    /// The words of a list that gets a new value.
+    fn set_words(&self, key: &str) -> impl Iterator<Item = &str> {
+        let set = self.set.get(key).and_then(serde_json::Value::as_array);
+        set.into_iter().flatten().filter_map(serde_json::Value::as_str)
     }
 }
 

@@ -44,8 +44,9 @@ pub(crate) enum ClientsAction {
         #[arg(long)]
         json: bool,
     },
-    /// End a client: it loses all that it has open and locked, and others get it. A client that is
+    /// End a client: it loses all that it has open and locked, and others get it. A client of NFSv4 that is
     /// alive makes itself known again, and its programs get errors for the files that they had locked.
+    /// Programs of a client of NFSv3 are not told that their locks have ended: stop them first.
     Expire {
         /// Its id, as `steadfast clients` tells it.
         #[arg(value_parser = client_id)]

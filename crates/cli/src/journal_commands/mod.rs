@@ -53,7 +53,7 @@ enum JournalAction {
         /// The directory of the journal.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
-        /// Options as for a mount, if its own do not lead to the server any more: docs/mount.md.
+        /// Options as for a mount, if its own do not lead to the server any more: see mount.steadfast(8).
         #[arg(short = 'o', value_name = "OPTIONS")]
         options: Vec<String>,
     },

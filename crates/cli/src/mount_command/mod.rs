@@ -51,7 +51,7 @@ pub(crate) struct MountArguments {
     /// Where to.
     #[arg(required = true)]
     directory: Option<PathBuf>,
-    /// Options as in nfs(5), separated by commas: docs/mount.md has the list.
+    /// Options as in nfs(5), separated by commas: mount.steadfast(8) has the list.
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground until the share is unmounted; signals unmount it.

@@ -371,6 +371,9 @@ pub(crate) struct RollbackArguments {
     /// The state to go back to, as `steadfast history` numbers them (default: the one before the
     /// last change).
     pub(crate) state: Option<u64>,
+    /// Tell what would be done, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// For programs: one line of JSON.
     #[arg(long)]
     pub(crate) json: bool,

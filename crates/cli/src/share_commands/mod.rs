@@ -239,8 +239,9 @@ pub(crate) fn import(arguments: &ImportArguments) -> Result<()> {
     {
         eprintln!("{error}; what follows is for a server that shares nothing yet");
         let planned = planned_alone(&wanted, defaults(&arguments.server));
-        let planned =
-            planned.map_err(|mistakes| told_of_mistakes("mistakes in the files", &mistakes))?;
+        let planned = planned.map_err(|mistakes| {
+            with_partial(&told_of_mistakes("mistakes in the files", &mistakes))
+        })?;
         return tell(arguments.change.json, &planned, text::outcome::plan);
     }
     wished(&client, &Wish::Import(wanted), &arguments.change)
@@ -254,7 +255,12 @@ fn defaults(choice: &ServerChoice) -> DefaultsSpec {
 
 /// `steadfast rollback`
 pub(crate) fn rollback(arguments: &RollbackArguments) -> Result<()> {
-    let done = asked(arguments.server.client()?.rollback(arguments.state))?;
+    let client = arguments.server.client()?;
+    if arguments.dry_run {
+        let planned = asked(client.plan_rollback(arguments.state))?;
+        return tell(arguments.json, &planned, text::outcome::plan);
+    }
+    let done = asked(client.rollback(arguments.state))?;
     tell(arguments.json, &done, text::outcome::applied)
 }
 
@@ -310,12 +316,12 @@ fn change(client: &Client, operations: Vec<Operation>, options: &ChangeOptions) 
 fn wished(client: &Client, wish: &Wish, options: &ChangeOptions) -> Result<()> {
     if options.dry_run {
         let waiting = Waiting::begin("planning");
-        let planned = asked(client.plan(wish))?;
+        let planned = asked_for(wish, client.plan(wish))?;
         drop(waiting);
         return tell(options.json, &planned, text::outcome::plan);
     }
     let waiting = Waiting::begin("applying");
-    let done = asked(client.apply(wish, options.wait))?;
+    let done = asked_for(wish, client.apply(wish, options.wait))?;
     drop(waiting);
     tell(options.json, &done, text::outcome::applied)?;
     nothing_left_out(&done)
@@ -335,6 +341,22 @@ fn asked<T>(answer: Result<T, AskError>) -> Result<T> {
         [] | [_] => anyhow!("{}", plain::line(&error.to_string())),
         mistakes => told_of_mistakes(&error.to_string(), mistakes),
     })
+}
+
+/// The same of a wish: one that files say can be done in part.
+fn asked_for<T>(wish: &Wish, answer: Result<T, AskError>) -> Result<T> {
+    let has_mistakes = answer.as_ref().is_err_and(|error| !error.mistakes().is_empty());
+    let answer = asked(answer);
+    match wish {
+        Wish::Import(_) | Wish::Document(_) if has_mistakes => {
+            answer.map_err(|error| with_partial(&error))
+        }
+        _ => answer,
+    }
+}
+
+fn with_partial(error: &anyhow::Error) -> anyhow::Error {
+    anyhow!("{error}\nnothing was done; --partial leaves out what has mistakes, and does the rest")
 }
 
 fn told_of_mistakes(head: &str, mistakes: &[Mistake]) -> anyhow::Error {

@@ -20,7 +20,7 @@ use crate::server_place::ServerChoice;
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct StatusArguments {
-    /// For programs: one line of JSON (docs/status.md has its fields).
+    /// For programs: one line of JSON (/usr/share/doc/steadfast/status.md has its fields).
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

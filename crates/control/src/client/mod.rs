@@ -144,6 +144,14 @@ impl Client {
         self.post("/v1/rollback", &RollbackRequest { to })
     }
 
+    /// What [`Client::rollback`] would do.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn plan_rollback(&self, to: Option<u64>) -> Result<Plan, AskError> {
+        self.post("/v1/rollback/plan", &RollbackRequest { to })
+    }
+
     /// Has it serve shares from what their directories are on now.
     ///
     /// # Errors

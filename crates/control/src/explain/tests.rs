@@ -204,6 +204,45 @@ fn how_a_client_is_let_in_depends_on_whose_clients_a_share_has() {
 }
 
 #[test]
+fn a_share_that_is_not_served_is_a_part_of_the_one_above_it() {
+    let inner = explained(vec![rule("*", &[])], Known::No, None, ShareState::Faulty);
+    assert_eq!((inner.decision.as_str(), &inner.served_by), ("refused", &None));
+    let share = Share { path: "/tank".into(), ..share(vec![rule("10.0.0.0/8", &["ro"])]) };
+    let mut outer = status(ShareState::Enabled);
+    (outer.path, outer.directory) = ("/tank".to_owned(), "/tank".to_owned());
+    for client in ["10.0.0.7", "client.example"] {
+        let asked = Asked {
+            client,
+            address: [10, 0, 0, 7].into(),
+            path: "/tank/home/ann",
+            share: Some((&share, &outer)),
+            has_own_clients: true,
+            flavor: Flavor::Sys,
+            from_privileged_port: true,
+            user: None,
+            fits_nfs2: None,
+        };
+        let outer = explain(&asked, &Book(Known::No), &|_, _| Vec::new());
+        let told = Explanation { client: client.to_owned(), ..inner.clone() }.with_outer(outer);
+        let at = told.sentences.iter().position(|s| s.contains("faulty, and serves nobody"));
+        assert_eq!(
+            told.sentences[at.expect("a fault") + 1..][..3],
+            [
+                "Meanwhile /tank/home/ann is served as a part of the share /tank.",
+                "/tank/home/ann is in the share /tank of the group home \
+                 (/etc/steadfast/shares.d/home.toml:3).",
+                "10.0.0.7 is in the network 10.0.0.0/8.",
+            ]
+        );
+        assert_eq!((told.decision.as_str(), told.served_by.as_deref()), ("granted", Some("/tank")));
+        assert_eq!(told.share.as_deref(), Some("/tank/home"), "the one that is asked about");
+        assert!(told.rights.expect("rights").read_only && told.rule.is_some());
+    }
+    let nothing = Explanation::default();
+    assert_eq!(inner.clone().with_outer(nothing), inner, "there is none above");
+}
+
+#[test]
 fn the_innermost_share_has_the_path() {
     let has = |path: &str| ["/", "/tank", "/tank/home"].contains(&path);
     assert_eq!(innermost("/tank/home/ann/", has), Some("/tank/home"));

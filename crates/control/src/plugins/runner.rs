@@ -16,6 +16,17 @@ const RETRY_LAST: Duration = Duration::from_secs(300);
 const END_PATIENCE: Duration = Duration::from_millis(300);
 const END_LOOK: Duration = Duration::from_millis(1);
 
+/// The protocol that the server serves itself.
+const NFS: &str = "nfs";
+
+/// What is said where no plug-in has a protocol.
+fn missing(protocol: &str) -> String {
+    format!(
+        "there is no plug-in {protocol:?}, so NFS alone serves it: configure [plugin.{protocol}] in steadfast.toml \
+         (steadfast.toml(5)), and restart the server"
+    )
+}
+
 /// What all plug-ins are to have made of the shares.
 #[derive(Debug, Default)]
 struct Wanted {
@@ -103,6 +114,11 @@ impl Plugins {
         self.shared.lock().plugins.iter().any(|plugin| plugin.name == name)
     }
 
+    /// What is said of a protocol that none of them has; NFS is no plug-in's.
+    pub fn why_missing(&self, protocol: &str) -> Option<String> {
+        (protocol != NFS && !self.has(protocol)).then(|| missing(protocol))
+    }
+
     /// Their names.
     pub fn names(&self) -> Vec<String> {
         self.shared.lock().plugins.iter().map(|plugin| plugin.name.clone()).collect()
@@ -185,12 +201,11 @@ impl Plugins {
         }
         let state = self.shared.lock();
         let mut faults = Vec::new();
-        // NFS is no plug-in's.
-        for protocol in share.protocols.iter().filter(|protocol| *protocol != "nfs") {
+        for protocol in share.protocols.iter().filter(|protocol| *protocol != NFS) {
             let plugin = state.plugins.iter().find(|plugin| plugin.name == *protocol);
             let mut tell = |why: String| faults.push(PluginFault { plugin: protocol.clone(), why });
             let Some(plugin) = plugin else {
-                tell(format!("there is no plug-in {protocol:?}: see [plugin.{protocol}]"));
+                tell(missing(protocol));
                 continue;
             };
             for fault in &plugin.faults {

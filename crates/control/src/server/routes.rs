@@ -91,7 +91,7 @@ impl Route {
     }
 }
 
-const ROUTES: [Route; 29] = [
+const ROUTES: [Route; 30] = [
     Route::read(METRICS, || get(metrics)),
     Route::read(LIVES, || get(lives)),
     Route::read(READY, || get(ready)),
@@ -105,6 +105,7 @@ const ROUTES: [Route; 29] = [
     Route::change("/v1/plan", || post(plan)),
     Route::change("/v1/apply", || post(apply)),
     Route::change("/v1/rollback", || post(rollback)),
+    Route::change("/v1/rollback/plan", || post(plan_rollback)),
     Route::change("/v1/accept", || post(accept)),
     Route::change("/v1/reload", || post(reload)),
     Route::read("/v1/history", || get(history)),
@@ -405,6 +406,11 @@ async fn rollback(
 ) -> Answer<Applied> {
     let RollbackRequest { to } = shared.room.take(request, body::json).await?;
     shares(shared, move |service| service.rollback(to, peer.who())).await
+}
+
+async fn plan_rollback(State(shared): Server, request: Request) -> Answer<Plan> {
+    let RollbackRequest { to } = shared.room.take(request, body::json).await?;
+    shares(shared, move |service| service.plan_rollback(to)).await
 }
 
 async fn accept(

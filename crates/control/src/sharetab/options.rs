@@ -59,8 +59,7 @@ pub fn options(share: &Share) -> String {
 }
 
 fn sec(flavors: Flavors) -> String {
-    let all = Flavor::ALL.into_iter().filter(|flavor| flavors.contains(Flavors::from(*flavor)));
-    let words: Vec<&str> = all.map(Flavor::word).collect();
+    let words: Vec<&str> = flavors.iter().map(Flavor::word).collect();
     format!("sec={}", words.join(":"))
 }
 

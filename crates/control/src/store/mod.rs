@@ -104,6 +104,8 @@ pub struct Done {
     pub changes: Vec<ShareChange>,
     /// What was left out, and why: of a partial batch, or since its group is gone.
     pub left_out: Vec<Mistake>,
+    /// What was so already, and may be a slip of the pen.
+    pub notes: Vec<Mistake>,
 }
 
 /// The shares that are kept.
@@ -281,7 +283,8 @@ impl Store {
             edits: applied.edits,
             ..Record::default()
         };
-        self.commit(record, applied.changes, applied.left_out)
+        let done = self.commit(record, applied.changes, applied.left_out)?;
+        Ok(Done { notes: applied.notes, ..done })
     }
 
     /// What going back to a state would change, in the order in which it is put in.
@@ -308,15 +311,31 @@ impl Store {
     /// Why not; nothing has changed then.
     pub fn rollback(&mut self, to: u64, who: &str) -> Result<Done, ApplyError> {
         self.refuse_read_only()?;
+        let Done { edits, changes, left_out, .. } = self.put_back(to)?;
+        let record =
+            Record { who: who.to_owned(), rolled_back_to: Some(to), edits, ..Record::default() };
+        self.commit(record, changes, left_out)
+    }
+
+    /// What going back to a state would do; nothing has changed afterwards.
+    ///
+    /// # Errors
+    /// When there is no such state, or the history cannot be read.
+    pub fn try_rollback(&mut self, to: u64) -> Result<Done, ApplyError> {
+        let done = self.put_back(to)?;
+        self.catalog.take_back(&done.edits);
+        Ok(Done { sequence: self.sequence(), ..done })
+    }
+
+    /// Has the catalogue as it was in a state, and tells what that changed.
+    fn put_back(&mut self, to: u64) -> Result<Done, ApplyError> {
         let mut edits = self.way_back(to)?;
         let (changes, gone) = self.catalog.put_back(&mut edits);
         let what = "not all of that state came back: it has shares of this group, whose file was \
                     removed; create the group, or write the file, and go back again";
         let place = |group: &str| files::path_of(&self.directory, group);
         let left_out = gone.iter().map(|group| files::mistake(&place(group), what)).collect();
-        let record =
-            Record { who: who.to_owned(), rolled_back_to: Some(to), edits, ..Record::default() };
-        self.commit(record, changes, left_out)
+        Ok(Done { edits, changes, left_out, ..Done::default() })
     }
 
     /// Makes what was done to the catalogue durable, or takes it back.
@@ -339,7 +358,8 @@ impl Store {
         if !record.by_hand {
             self.note_unwritten(record.sequence, &record.edits);
         }
-        Ok(Done { sequence: record.sequence, edits: record.edits, changes, left_out })
+        let (sequence, edits) = (record.sequence, record.edits);
+        Ok(Done { sequence, edits, changes, left_out, ..Done::default() })
     }
 
     fn refuse_read_only(&self) -> Result<(), ApplyError> {

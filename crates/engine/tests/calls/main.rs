@@ -608,6 +608,20 @@ fn rpc_errors_are_answered_as_rfc_5531_says() {
 }
 
 #[test]
+fn a_mount_is_told_with_its_share() {
+    let mut bench = Bench::new();
+    let mut share = |path: &str| {
+        let message = bench.message(MOUNT, 3, 1, &xdr(|w| w.opaque(path.as_bytes())));
+        let mut reply = ReplyBuffer::default();
+        bench.engine.call(&mut Host, &bench.peer, 0, &message, &mut reply);
+        reply.subject.share
+    };
+    let found = share("/a");
+    assert!(found.is_some());
+    assert_eq!((share("/a/none"), share("/none")), (found, None));
+}
+
+#[test]
 fn a_mount_that_is_refused_is_complained_of() {
     let mut bench = Bench::new();
     let mut complaint = |path: &str| {

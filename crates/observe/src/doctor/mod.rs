@@ -9,7 +9,7 @@ pub mod facts;
 mod gather;
 pub mod parse;
 mod report;
-mod resolving;
+pub(crate) mod resolving;
 
 #[cfg(test)]
 mod tests;

@@ -12,12 +12,12 @@ use super::parse::host;
 use crate::machine::{Machine, why};
 
 /// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// When the question is sent again: one lost datagram is no dead server.
 const AGAIN: Duration = Duration::from_millis(700);
 
 /// Asks all of them at once. Takes [`PATIENCE`] at the most, and a moment.
-pub(super) fn ask(machine: &Machine, unseen: &mut Vec<Unseen>) -> Vec<NameServer> {
+pub(crate) fn ask(machine: &Machine, unseen: &mut Vec<Unseen>) -> Vec<NameServer> {
     if !host::asks_dns(&machine.read("/etc/nsswitch.conf").unwrap_or_default()) {
         return Vec::new();
     }

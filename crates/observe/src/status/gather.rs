@@ -6,13 +6,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use steadfast_control::api::SharePage;
+use steadfast_control::api::{SharePage, ShareStatus};
 use steadfast_control::clients::ClientsReport;
 use steadfast_control::intent_log::LogReport;
 use steadfast_control::statistics::Statistics;
 use steadfast_control::{AskError, Client, Patience};
 
 use super::disks::{Disk, Mounts, Used};
+use super::names;
+use crate::doctor::facts::NameServer;
+use crate::doctor::resolving;
+use crate::machine::Machine;
 
 /// How long the server has for all its answers. Its control interface answers within milliseconds unless
 /// a disk or a change of shares holds it up.
@@ -63,6 +67,10 @@ pub struct Gathered {
     pub filling: Answer<SharePage>,
     /// The text that monitoring gets.
     pub metrics: Answer<String>,
+    /// What the name servers of this host answer, if the server runs here and asks them for names of clients.
+    pub name_servers: Vec<NameServer>,
+    /// What plug-ins could not do, each once, with a share that it is about.
+    pub plugin_faults: Vec<PluginTrouble>,
     /// The disks of shares and of what is logged, if it runs on this host.
     pub disks: Vec<Disk>,
     /// Where the file system of the log is mounted, if nothing can be written there.
@@ -75,6 +83,19 @@ pub struct Gathered {
     pub state_directory: String,
     /// Nobody has named a server, and this user's own was looked for.
     pub is_guessed: bool,
+}
+
+/// What a plug-in could not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginTrouble {
+    /// It.
+    pub plugin: String,
+    /// What is in the way.
+    pub why: String,
+    /// A share that is not served by it.
+    pub path: String,
+    /// How many others there are, of those that were asked about.
+    pub others: usize,
 }
 
 /// Who is asked.
@@ -130,13 +151,26 @@ pub fn gather(asked: Asked) -> Gathered {
         Answer::Failed(error) if error.is_without_server() => owner(&state_directory),
         _ => None,
     };
+    let clients = within(&clients, deadline);
+    let (faulty, filling) = (within(&faulty, deadline), within(&filling, deadline));
+    let metrics = within(&metrics, deadline);
+    let asks_names = is_here && metrics.told().is_some_and(|text| names::are_asked(text));
+    let has_time = deadline.saturating_duration_since(Instant::now()) > resolving::PATIENCE;
+    let name_servers = if asks_names && has_time {
+        resolving::ask(&Machine::default(), &mut Vec::new())
+    } else {
+        Vec::new()
+    };
+    let plugin_faults = plugin_faults(shares.told().map_or(&[][..], |page| &page.shares));
     Gathered {
         statistics,
         log,
-        clients: within(&clients, deadline),
-        faulty: within(&faulty, deadline),
-        filling: within(&filling, deadline),
-        metrics: within(&metrics, deadline),
+        clients,
+        faulty,
+        filling,
+        metrics,
+        name_servers,
+        plugin_faults,
         disks,
         log_read_only_at,
         owner,
@@ -144,6 +178,24 @@ pub fn gather(asked: Asked) -> Gathered {
         state_directory: state_directory.display().to_string(),
         is_guessed,
     }
+}
+
+/// What plug-ins could not do for shares.
+fn plugin_faults(shares: &[ShareStatus]) -> Vec<PluginTrouble> {
+    let mut all: Vec<PluginTrouble> = Vec::new();
+    for share in shares {
+        for fault in &share.plugin_faults {
+            let is_known =
+                |known: &&mut PluginTrouble| known.plugin == fault.plugin && known.why == fault.why;
+            if let Some(known) = all.iter_mut().find(is_known) {
+                known.others += 1;
+            } else if all.len() < FAULTY_MAX {
+                let (plugin, why) = (fault.plugin.clone(), fault.why.clone());
+                all.push(PluginTrouble { plugin, why, path: share.path.clone(), others: 0 });
+            }
+        }
+    }
+    all
 }
 
 type Pending<T> = Receiver<Result<T, AskError>>;
@@ -199,7 +251,36 @@ fn has_lock(process: u32, inode: u64, locks: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_control::api::PluginFault;
+
     use super::*;
+
+    #[test]
+    fn what_a_plug_in_cannot_do_is_told_once() {
+        let share = |path: &str, faults: &[(&str, &str)]| -> ShareStatus {
+            let faults = faults.iter().map(|(plugin, why)| PluginFault {
+                plugin: (*plugin).to_owned(),
+                why: (*why).to_owned(),
+            });
+            serde_json::from_value(serde_json::json!({
+                "path": path, "directory": path, "state": "enabled", "id": 1,
+                "plugin_faults": faults.collect::<Vec<_>>(),
+            }))
+            .expect("a status")
+        };
+        let shares = [
+            share("/a", &[("smb", "none"), ("list", "it failed")]),
+            share("/b", &[("smb", "none")]),
+            share("/c", &[]),
+        ];
+        let told = |plugin: &str, why: &str, others| PluginTrouble {
+            plugin: plugin.to_owned(),
+            why: why.to_owned(),
+            path: "/a".to_owned(),
+            others,
+        };
+        assert_eq!(plugin_faults(&shares), [told("smb", "none", 1), told("list", "it failed", 0)]);
+    }
 
     #[test]
     fn who_has_a_lock_is_found_and_who_waits_for_it_is_not() {

@@ -6,9 +6,11 @@
 
 mod disks;
 mod gather;
+mod names;
 mod report;
+mod samples;
 mod sizes;
 
 pub use disks::{DISK_USAGE, Disk, usage};
-pub use gather::{Answer, Asked, Gathered, PATIENCE, gather};
+pub use gather::{Answer, Asked, Gathered, PATIENCE, PluginTrouble, gather};
 pub use report::{Clients, Fault, Log, Report, Serving, Shares, Verdict, Warning, word};

@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 use steadfast_control::AskError;
 use steadfast_control::clients::ClientsReport;
 use steadfast_control::intent_log::LogReport;
+use steadfast_control::statistics::{NEW_HANDLE_KEY, Statistics};
 
 use super::disks::Disk;
-use super::gather::{Answer, Gathered, PATIENCE};
-use super::sizes;
+use super::gather::{Answer, Gathered, PATIENCE, PluginTrouble};
+use super::samples::{count, sample};
+use super::{names, sizes};
 
 /// Of the document's form. A field may be added without another version.
 const VERSION: u32 = 1;
@@ -19,6 +21,9 @@ const DISK_FULL_PERCENT: u64 = 95;
 const SHARES_CHANGE_S: f64 = 60.0;
 /// Above this descriptors are nearly used up, as the alert `SteadfastDescriptorsNearlyUsedUp` has it.
 const DESCRIPTORS_PERCENT: f64 = 90.0;
+
+/// For so long after its start a new handle key is told, in milliseconds.
+const NEW_KEY_TOLD_MS: u64 = 24 * 3600 * 1000;
 
 /// Says what has become of a disk.
 const NEXT_OF_DISK: &str = "dmesg -T | tail";
@@ -193,6 +198,13 @@ impl Report {
             warnings: Vec::new(),
         };
         disks(&gathered.disks, &mut warnings);
+        if let Some(told) = statistics {
+            handle_key(told, &mut warnings);
+        }
+        if let Some((is_any_alive, what)) = names::warning(&gathered.name_servers) {
+            let severity = if is_any_alive { Verdict::Warning } else { Verdict::Critical };
+            warnings.add(severity, what, "steadfast doctor");
+        }
         if let Some(mistake) = gathered.mistakes.first() {
             let what = format!("the configuration has a mistake: {mistake}");
             warnings.add(Verdict::Warning, what, "steadfast check-config");
@@ -243,6 +255,16 @@ impl Warnings {
             Answer::Failed(error) => format!("the server tells nothing of its {of}: {error}"),
         };
         self.add(Verdict::Warning, what, next);
+    }
+}
+
+/// A key that is new makes handles of before strange: for a day it is worth a look at the backups.
+fn handle_key(told: &Statistics, warnings: &mut Warnings) {
+    let is_new = told.server.get(NEW_HANDLE_KEY).is_some_and(|value| *value > 0);
+    if is_new && told.taken_unix_ms.saturating_sub(told.started_unix_ms) < NEW_KEY_TOLD_MS {
+        let what = "the server has made a new handle key at its start: clients that mounted before must mount again. If a \
+                    backup has the old handle.key, stop the server, put it back, and start it";
+        warnings.add(Verdict::Warning, what, "man steadfast   # BACKUP");
     }
 }
 
@@ -305,16 +327,6 @@ fn serving(gathered: &Gathered, warnings: &mut Warnings) -> (Serving, Option<Str
     (serving, Some(why))
 }
 
-/// The value of a sample in Prometheus' text format, named with its labels.
-fn sample(text: &str, name: &str) -> Option<f64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-}
-
-/// A sample that is a count.
-fn count(text: &str, name: &str) -> Option<u64> {
-    sample(text, name).map(|value| value as u64)
-}
-
 fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
     warnings.missing(&gathered.faulty, "faulty shares", "steadfast share list --state faulty");
     warnings.missing(&gathered.metrics, "counts", "steadfast statistics --prometheus");
@@ -353,6 +365,16 @@ fn shares(gathered: &Gathered, warnings: &mut Warnings) -> Option<Shares> {
     let filling = gathered.filling.told().map_or(&[][..], |page| &page.shares);
     let size_faults = count(metrics, "steadfast_share_size_faults").unwrap_or(0);
     for (what, next) in sizes::warnings(filling, size_faults) {
+        warnings.add(Verdict::Warning, what, next);
+    }
+    for trouble in &gathered.plugin_faults {
+        let others = match trouble.others {
+            0 => String::new(),
+            others => format!(" and {others} others"),
+        };
+        let PluginTrouble { plugin, why, path, .. } = trouble;
+        let what = format!("the plug-in {plugin} does not serve {path}{others}: {why}");
+        let next = format!("steadfast share show {}", word(path));
         warnings.add(Verdict::Warning, what, next);
     }
     let more = shares.faulty.saturating_sub(shares.faults.len() as u64);
@@ -536,231 +558,4 @@ fn percent(part: u64, whole: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use steadfast_control::api::SharePage;
-    use steadfast_control::intent_log::{AsideReport, FileSystemFigures, LogFigures};
-    use steadfast_control::statistics::Statistics;
-
-    use super::*;
-
-    const METRICS: &str = "# TYPE steadfast_shares gauge\nsteadfast_shares{state=\"enabled\"} 3\n\
-        steadfast_shares{state=\"disabled\"} 1\nsteadfast_shares{state=\"faulty\"} 0\n\
-        steadfast_shares{state=\"draining\"} 0\nsteadfast_shares_change_seconds 0.5\n\
-        steadfast_share_size_faults 0\n\
-        steadfast_journaling_clients 2\nsteadfast_journaling_clients_awaited 0\n\
-        steadfast_process_open_fds 10\nsteadfast_process_max_fds 100\n";
-
-    fn healthy() -> Gathered {
-        Gathered {
-            statistics: Answer::Told(Statistics { process: 7, ..Statistics::default() }),
-            log: Answer::Told(LogReport {
-                figures: LogFigures {
-                    phase: "on".to_owned(),
-                    ring_bytes: 100,
-                    used_bytes: 10,
-                    ..LogFigures::default()
-                },
-                ..LogReport::default()
-            }),
-            clients: Answer::Told(ClientsReport::default()),
-            faulty: Answer::Told(SharePage { total: 4, ..SharePage::default() }),
-            filling: Answer::Told(SharePage::default()),
-            metrics: Answer::Told(METRICS.to_owned()),
-            disks: vec![Disk {
-                path: "/srv".to_owned(),
-                total_bytes: 110,
-                used_bytes: 50,
-                available_bytes: 50,
-                is_read_only: false,
-                changes_fail: false,
-                why: None,
-                hangs: false,
-            }],
-            log_read_only_at: None,
-            owner: None,
-            mistakes: Vec::new(),
-            state_directory: "/state".to_owned(),
-            is_guessed: false,
-        }
-    }
-
-    fn log(change: impl FnOnce(&mut LogReport)) -> Gathered {
-        let mut gathered = healthy();
-        if let Answer::Told(log) = &mut gathered.log {
-            change(log);
-        }
-        gathered
-    }
-
-    fn metrics(from: &str, to: &str) -> Gathered {
-        assert!(METRICS.contains(from), "{from}");
-        Gathered { metrics: Answer::Told(METRICS.replace(from, to)), ..healthy() }
-    }
-
-    fn disk(available_bytes: u64, why: Option<&str>) -> Gathered {
-        let mut gathered = healthy();
-        gathered.disks[0].available_bytes = available_bytes;
-        gathered.disks[0].used_bytes = 100 - available_bytes;
-        gathered.disks[0].why = why.map(str::to_owned);
-        gathered
-    }
-
-    #[test]
-    fn a_healthy_server_gets_no_warning() {
-        let report = Report::of(&healthy());
-        assert_eq!((report.verdict, report.serving), (Verdict::Fine, Serving::Yes));
-        assert!(report.warnings.is_empty(), "{:?}", report.warnings);
-        let shares = report.shares.expect("counted");
-        assert_eq!((shares.enabled, shares.disabled), (3, 1));
-        assert_eq!(report.clients.expect("counted").journaling, 2);
-    }
-
-    #[test]
-    fn each_trouble_has_its_severity_and_a_command() {
-        let nobody = || Answer::Failed(AskError::NoServer(PathBuf::from("/state")));
-        let refused = Answer::Failed(AskError::NotPermitted(PathBuf::from("/state/control.sock")));
-        let fault = FileSystemFigures {
-            path: "/srv".to_owned(),
-            fault: Some("EIO".to_owned()),
-            ..FileSystemFigures::default()
-        };
-        let in_grace = ClientsReport { is_in_grace: true, ..ClientsReport::default() };
-        let mut hanging = disk(50, Some("no answer"));
-        hanging.disks[0].hangs = true;
-        // Whatever its fill level says.
-        let mut changes_fail = disk(0, None);
-        (changes_fail.disks[0].is_read_only, changes_fail.disks[0].changes_fail) = (true, true);
-        let cases = vec![
-            (
-                metrics("size_faults 0", "size_faults 3"),
-                Verdict::Warning,
-                "3 other shares have sizes",
-            ),
-            (Gathered { statistics: nobody(), ..healthy() }, Verdict::Critical, "no server runs"),
-            (
-                Gathered { statistics: nobody(), is_guessed: true, ..healthy() },
-                Verdict::Unknown,
-                "no server of this user runs",
-            ),
-            (
-                Gathered {
-                    statistics: Answer::Failed(AskError::NoAnswer {
-                        place: "a place".to_owned(),
-                        why: "reset".to_owned(),
-                    }),
-                    ..healthy()
-                },
-                Verdict::Critical,
-                "no answer from the server at a place",
-            ),
-            (
-                Gathered { statistics: nobody(), owner: Some(9), ..healthy() },
-                Verdict::Critical,
-                "process 9",
-            ),
-            (Gathered { statistics: Answer::Late, ..healthy() }, Verdict::Critical, "within 5 s"),
-            (Gathered { statistics: refused, ..healthy() }, Verdict::Unknown, "not allowed"),
-            (Gathered { faulty: Answer::Late, ..healthy() }, Verdict::Warning, "faulty shares"),
-            (Gathered { log: Answer::Late, ..healthy() }, Verdict::Warning, "its log"),
-            (
-                Gathered { clients: Answer::Told(in_grace), ..healthy() },
-                Verdict::Warning,
-                "reclaim",
-            ),
-            (metrics("clients_awaited 0", "clients_awaited 1"), Verdict::Warning, "brought back"),
-            (metrics("clients_awaited 0", "clients_missed 1"), Verdict::Critical, "in time"),
-            (
-                Gathered { faulty: Answer::Told(SharePage::default()), ..healthy() },
-                Verdict::Warning,
-                "nothing is shared",
-            ),
-            (metrics("faulty\"} 0", "faulty\"} 2"), Verdict::Critical, "2 other shares"),
-            (metrics("change_seconds 0.5", "change_seconds 61"), Verdict::Warning, "does not end"),
-            (metrics("open_fds 10", "open_fds 91"), Verdict::Warning, "descriptors"),
-            (log(|log| log.figures.phase = "off".to_owned()), Verdict::Warning, "not used"),
-            (
-                log(|log| {
-                    log.figures.phase = "closing".to_owned();
-                    log.figures.why = Some("it broke".to_owned());
-                }),
-                Verdict::Critical,
-                "it broke",
-            ),
-            (log(|log| log.figures.used_bytes = 86), Verdict::Warning, "86 % full"),
-            (log(|log| log.figures.file_systems.push(fault)), Verdict::Critical, "EIO"),
-            (
-                log(|log| log.set_aside.push(AsideReport::default())),
-                Verdict::Critical,
-                "could not be recovered",
-            ),
-            (disk(4, None), Verdict::Warning, "96 % full"),
-            (disk(0, None), Verdict::Critical, "is full"),
-            (disk(50, Some("not allowed")), Verdict::Warning, "not allowed"),
-            (hanging, Verdict::Critical, "no answer"),
-            (changes_fail, Verdict::Warning, "at /srv is read-only"),
-            (
-                Gathered { log_read_only_at: Some("/log".to_owned()), ..healthy() },
-                Verdict::Warning,
-                "of the log, at /log, is read-only",
-            ),
-            (
-                Gathered { mistakes: vec!["f:1:1: no".to_owned()], ..healthy() },
-                Verdict::Warning,
-                "f:1:1: no",
-            ),
-        ];
-        for (gathered, verdict, part) in cases {
-            let report = Report::of(&gathered);
-            assert_eq!(report.verdict, verdict, "{part}: {:?}", report.warnings);
-            let first = report.warnings.first().expect("a warning");
-            assert!(first.what.contains(part) && !first.next.is_empty(), "{part}: {first:?}");
-            assert_eq!(report.warnings.len(), 1, "{part}: {:?}", report.warnings);
-        }
-    }
-
-    #[test]
-    fn a_log_that_nobody_needs_yet_or_that_is_not_wanted_is_no_trouble() {
-        let unmade = metrics(
-            "steadfast_shares_change_seconds",
-            "steadfast_log_phase{phase=\"unmade\"} 1\nsteadfast_shares_change_seconds",
-        );
-        let mut report = Report::of(&Gathered {
-            log: log(|log| log.figures.phase = "off".to_owned()).log,
-            ..unmade
-        });
-        assert_eq!(
-            (report.verdict, report.log.take().expect("a log").phase),
-            (Verdict::Fine, "unmade".to_owned())
-        );
-        let refused =
-            AskError::Refused { status: 409, error: "no log".to_owned(), mistakes: Vec::new() };
-        let report = Report::of(&Gathered { log: Answer::Failed(refused), ..healthy() });
-        assert_eq!((report.verdict, report.log), (Verdict::Fine, None));
-    }
-
-    #[test]
-    fn a_medium_that_takes_no_changes_is_not_full() {
-        let mut gathered = disk(0, None);
-        gathered.disks[0].is_read_only = true;
-        assert_eq!(Report::of(&gathered).verdict, Verdict::Fine);
-    }
-
-    #[test]
-    fn shares_that_are_not_counted_yet_are_not_told_as_none() {
-        let shares = METRICS.lines().filter(|line| line.starts_with("steadfast_shares{"));
-        let uncounted = shares.fold(METRICS.to_owned(), |text, line| text.replace(line, ""));
-        let uncounted = uncounted.replace("change_seconds 0.5", "change_seconds 61");
-        let report = Report::of(&Gathered { metrics: Answer::Told(uncounted), ..healthy() });
-        assert_eq!((report.shares, report.verdict), (None, Verdict::Warning));
-        assert!(report.warnings[0].what.contains("does not end"), "{:?}", report.warnings);
-    }
-
-    #[test]
-    fn a_path_is_one_word_of_the_command() {
-        assert_eq!(word("/srv/a-b_1"), "/srv/a-b_1");
-        assert_eq!(word("/srv/it's; x"), "'/srv/it'\\''s; x'");
-        assert_eq!(word(""), "''");
-    }
-}
+mod tests;

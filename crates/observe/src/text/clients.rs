@@ -107,14 +107,21 @@ pub fn has_something(client: &ClientStatus) -> bool {
 /// Who it is, and what it loses.
 #[must_use]
 pub fn cost(client: &ClientStatus) -> String {
-    let ClientStatus { id, address, name, opens, locks, delegations, state, .. } = client;
+    let ClientStatus { id, address, name, opens, locks, delegations, state, protocol, .. } = client;
     let delegations = match delegations {
         0 => String::new(),
         count => format!(", {count} delegations"),
     };
+    // NLM has no word for it.
+    let programs = match protocol.as_str() {
+        "NLM" if *locks > 0 => {
+            ". Programs of a client of NFSv3 are not told that their locks have ended: stop them first"
+        }
+        _ => "",
+    };
     format!(
         "client {id} ({name} at {address}, {state}) has {opens} opens and {locks} locked ranges{delegations}, \
-         which it loses; others may change those files before it knows"
+         which it loses; others may change those files before it knows{programs}"
     )
 }
 
@@ -181,6 +188,13 @@ mod tests {
         assert!(text.starts_with("grace period: ") && text.contains("  reclaiming  "), "{text}");
         let nobody = ClientsReport::default();
         assert_eq!(list(&nobody), "no clients have anything open or locked\n");
-        assert!(cost(&report.clients[0]).contains("1 opens and 2 locked ranges"));
+        let client = &mut report.clients[0];
+        assert!(cost(client).contains("1 opens and 2 locked ranges"));
+        // Of NFSv4 it learns it.
+        assert!(cost(client).ends_with("before it knows"), "{}", cost(client));
+        client.protocol = "NLM".to_owned();
+        assert!(cost(client).ends_with("have ended: stop them first"), "{}", cost(client));
+        client.locks = 0;
+        assert!(cost(client).ends_with("before it knows"), "{}", cost(client));
     }
 }

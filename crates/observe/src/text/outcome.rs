@@ -48,8 +48,19 @@ pub fn applied(applied: &Applied, screen: Screen) -> String {
         let head = screen.paint(Color::Yellow, &format!("plug-in {plugin}:"));
         let _ = writeln!(text, "{head} {why}");
     }
+    let again = &applied.served_again;
+    if !again.is_empty() {
+        let more = again.len().saturating_sub(PLACES_MAX);
+        let mut paths: Vec<&str> = again.iter().take(PLACES_MAX).map(String::as_str).collect();
+        let more = format!("and {more} more");
+        if again.len() > PLACES_MAX {
+            paths.push(&more);
+        }
+        let _ = writeln!(text, "no longer faulty, and served: {}", paths.join(", "));
+    }
     let _ = match applied.changes.len() {
-        0 => writeln!(text, "unchanged: nothing had to be changed"),
+        0 if again.is_empty() => writeln!(text, "unchanged: nothing had to be changed"),
+        0 => writeln!(text, "nothing else had to be changed"),
         _ => writeln!(text, "{}: state {}", count(&applied.changes), applied.sequence),
     };
     if !applied.mount_lines.is_empty() {
@@ -235,6 +246,16 @@ mod tests {
             (0..3).map(|n| change(Action::Add, &format!("/{n}"), Vec::new())).collect();
         let done = Applied { sequence: 8, changes, ..Applied::default() };
         assert_eq!(applied(&done, Screen::default()), "3 shares added: state 8\n");
+        let again = |count: usize| Applied {
+            served_again: (0..count).map(|n| format!("/{n}")).collect(),
+            ..Applied::default()
+        };
+        assert_eq!(
+            applied(&again(1), Screen::default()),
+            "no longer faulty, and served: /0\nnothing else had to be changed\n"
+        );
+        let many = applied(&again(7), Screen::default());
+        assert!(many.starts_with("no longer faulty, and served: /0, /1, /2, /3, /4, and 2 more\n"));
         let none = Applied::default();
         assert_eq!(applied(&none, Screen::default()), "unchanged: nothing had to be changed\n");
     }

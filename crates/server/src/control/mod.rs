@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use steadfast_access::{Access, AccessStatistics, LookUp};
 use steadfast_catalog::configuration::MetricsSettings;
-use steadfast_control::statistics::unix_time;
+use steadfast_control::statistics::{NEW_HANDLE_KEY, unix_time};
 use steadfast_control::{
     Control, ControlOptions, Health, MetricsOptions, Permissions, RawJson, ScraperToken, Services,
     router,
@@ -41,6 +41,8 @@ pub(crate) struct AskedAbout<'a> {
     pub(crate) access: &'a Arc<Access>,
     pub(crate) log: Option<&'a Arc<IntentLogKeeper>>,
     pub(crate) shares: &'a Arc<ShareManager>,
+    /// Whether it has made its key of handles though it has served before.
+    pub(crate) has_new_key: bool,
 }
 
 /// Lets the server be asked. It serves as well without.
@@ -76,7 +78,7 @@ pub(crate) fn start(
 
 /// All that can be asked of a server.
 fn services(about: AskedAbout<'_>) -> Services {
-    let AskedAbout { health, observer, engine, storage, access, log, shares } = about;
+    let AskedAbout { health, observer, engine, storage, access, log, shares, has_new_key } = about;
     let (engine, storage, access) = (Arc::clone(engine), Arc::clone(storage), Arc::clone(access));
     let started_unix_ms = unix_time().as_millis() as u64;
     let keeper = log.cloned();
@@ -103,7 +105,9 @@ fn services(about: AskedAbout<'_>) -> Services {
         capture: Box::new(move |filter, who| capture::begin(&captured, filter, who)),
         statistics: Box::new(move || {
             let log = keeper.as_deref().map(IntentLogKeeper::status);
-            statistics(&observer, &engine, &storage, log.as_ref(), started_unix_ms)
+            let mut told = statistics(&observer, &engine, &storage, log.as_ref(), started_unix_ms);
+            told.server.insert(NEW_HANDLE_KEY.to_owned(), u64::from(has_new_key));
+            told
         }),
         names: Box::new(move || RawJson::of(&NamesTold::of(&access))),
         log: Arc::new(ControlledLog(log.cloned())),

@@ -28,18 +28,26 @@ impl<'a> ComesTo<'a> {
     ///
     /// # Errors
     /// The mistakes, if it is to be done as a whole.
-    pub(super) fn of(state: &State, wish: &'a Wish) -> Result<Self, Refusal> {
+    pub(super) fn of(state: &mut State, wish: &'a Wish) -> Result<Self, Refusal> {
         let catalog = state.store.catalog();
         let comes = match wish {
             Wish::Batch(batch) => Self { batch: batch.clone(), ..Self::default() },
             Wish::Document(document) => Self::of_document(catalog, document),
             Wish::Import(import) => Self::of_import(catalog, import),
         };
-        comes.checked()
+        comes.checked(|batch| state.store.try_out(batch).err().unwrap_or_default())
     }
 
-    fn checked(mut self) -> Result<Self, Refusal> {
+    /// Refuses what has mistakes and is to be done as a whole. `refused` tells what is wrong with a batch as
+    /// things are.
+    fn checked(mut self, refused: impl FnOnce(&Batch) -> Vec<Mistake>) -> Result<Self, Refusal> {
         if !self.batch.partial && !self.mistakes.is_empty() {
+            // The lines of an import that are understood may have others, and all are to be mended at once. In a
+            // document the rest depends on what is not understood.
+            if !self.places.is_empty() {
+                let others = self.placed(refused(&self.batch));
+                self.mistakes.extend(others);
+            }
             return Err(Refusal::mistaken(self.mistakes));
         }
         // An import has warned of them with their places.
@@ -144,8 +152,10 @@ impl<'a> ComesTo<'a> {
 /// The mistakes, if it is to be done as a whole.
 pub fn planned_alone(import: &Import, defaults: DefaultsSpec) -> Result<Plan, Vec<Mistake>> {
     let mut catalog = Catalog::new("shares.d", defaults, Vec::new());
-    let mut comes =
-        ComesTo::of_import(&catalog, import).checked().map_err(|refusal| refusal.mistakes)?;
+    let comes = ComesTo::of_import(&catalog, import);
+    let mut comes = comes
+        .checked(|batch| catalog.try_out(batch).err().unwrap_or_default())
+        .map_err(|refusal| refusal.mistakes)?;
     let applied = catalog.apply(&comes.batch).map_err(|mistakes| comes.placed(mistakes))?;
     let mistakes = comes.left_out(applied.left_out);
     let faults = applied.changes.iter().filter_map(|change| {

@@ -32,7 +32,7 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast_access::Access;
 use steadfast_catalog::ShareChange;
 use steadfast_catalog::manage::Mistake;
-use steadfast_control::api::Event;
+use steadfast_control::api::{Event, ShareState};
 use steadfast_control::metrics::ShareCounts;
 use steadfast_control::plugins::Plugins;
 use steadfast_control::service::EVENTS_BEHIND_MAX;
@@ -66,6 +66,8 @@ pub(crate) struct ReadAgain {
     pub(crate) warnings: Vec<Mistake>,
     /// What the disk says against it.
     pub(crate) faults: Vec<Fault>,
+    /// The paths of shares that were faulty, and are served now.
+    pub(crate) served_again: Vec<String>,
 }
 
 /// Shares that are served, and at whose directories nobody has looked.
@@ -426,6 +428,11 @@ impl ShareManager {
             before.entry(path).or_insert(old);
         }
         self.tell_watchers(&state, &done, &before);
+        let was_faulty = before.iter().filter(|(_, old)| **old == Some(ShareState::Faulty));
+        let served_again = was_faulty
+            .filter(|(path, _)| state.state_of(path).is_some_and(ShareState::is_served))
+            .map(|(path, _)| path.to_string())
+            .collect();
         told.append(&mut state.told_paths());
         told = each_once(told);
         self.tell_others(&mut state, &told);
@@ -433,7 +440,7 @@ impl ShareManager {
         self.watch_directories();
         drop((told, before));
         process::release_free_memory();
-        ReadAgain { done, mistakes, warnings, faults }
+        ReadAgain { done, mistakes, warnings, faults, served_again }
     }
 
     /// Writes what is not in the groups' files yet, and stops telling anybody.

@@ -1,6 +1,6 @@
 //! The shares of a running server by its interface.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use steadfast_control::api::{
     Who, Wish,
 };
 use steadfast_control::explain::{self, Asked, User, explain, innermost};
+use steadfast_control::plugins::Plugins;
 use steadfast_control::store::{self, ApplyError, Done};
 use steadfast_control::{Refusal, RefusalKind, ShareService};
 use steadfast_shares::{ClientPattern, Flavor, Groups, HostName, Share};
@@ -31,6 +32,8 @@ const PLUGINS_PATIENCE: Duration = Duration::from_secs(120);
 const LIFTS_PATIENCE: Duration = Duration::from_secs(10);
 /// Shares that were added whose mount lines are told.
 const MOUNTED_MAX: usize = 4;
+/// The first port from which every user of a client may call.
+const PORTS_OF_ANYBODY: u16 = 1024;
 /// Shares that are told of as faulty in one answer.
 const WARNINGS_MAX: usize = 100;
 
@@ -49,7 +52,7 @@ impl ManagedShares {
             sequence: done.sequence,
             changes: planned(&done.edits),
             mistakes: done.left_out,
-            warnings: warnings(faults),
+            warnings: [done.notes, warnings(faults)].concat(),
             ..Applied::default()
         };
         if waits {
@@ -67,6 +70,25 @@ fn warnings(faults: Vec<Fault>) -> Vec<Mistake> {
         ..Mistake::default()
     });
     told.collect()
+}
+
+/// What shares would be faulty by after changes.
+fn faults_to_come(state: &State, changes: &[ShareChange]) -> Vec<Fault> {
+    let fault = |share: &Share, what| Fault { id: share.id, path: Arc::clone(&share.path), what };
+    let new = changes.iter().filter_map(|change| change.new.as_ref());
+    let faults = new.filter_map(|share| Some(fault(share, state.exports.problem_of(share)?)));
+    let sizes = size_problems(state, changes).map(|(share, what)| fault(&share, what));
+    faults.chain(sizes).take(WARNINGS_MAX).collect()
+}
+
+/// Protocols that a batch names and no plug-in has. NFS serves such shares all the same, and a plug-in may be
+/// configured after them.
+fn unknown_plugins(batch: &Batch, plugins: &Plugins) -> Vec<Mistake> {
+    let named = batch.protocols().into_iter().filter_map(|(place, protocol)| {
+        let what = plugins.why_missing(protocol)?;
+        Some(Mistake { place, what, ..Mistake::default() })
+    });
+    named.take(WARNINGS_MAX).collect()
 }
 
 /// Refuses a batch that gives shares sizes which cannot be enforced: they would not be served.
@@ -178,27 +200,23 @@ impl ShareService for ManagedShares {
 
     fn plan(&self, wish: &Wish) -> Result<Plan, Refusal> {
         let mut state = self.0.lock();
-        let mut comes = ComesTo::of(&state, wish)?;
+        let mut comes = ComesTo::of(&mut state, wish)?;
         let tried = state.store.try_out(&comes.batch);
         let sequence = state.store.sequence();
         let changes = tried.as_ref().map_or(&[][..], |applied| &applied.changes);
-        let fault =
-            |share: &Share, what| Fault { id: share.id, path: Arc::clone(&share.path), what };
-        let new = changes.iter().filter_map(|change| change.new.as_ref());
-        let faults = new.filter_map(|share| Some(fault(share, state.exports.problem_of(share)?)));
-        let sizes = size_problems(&state, changes).map(|(share, what)| fault(&share, what));
-        let faults = faults.chain(sizes).take(WARNINGS_MAX).collect();
+        let faults = faults_to_come(&state, changes);
         // Where mistakes are is looked for while others go on.
         drop(state);
         let applied = tried.map_err(|mistakes| Refusal::mistaken(comes.placed(mistakes)))?;
         let mistakes = comes.left_out(applied.left_out);
-        let warnings = [comes.warnings, warnings(faults)].concat();
+        let plugins = unknown_plugins(&comes.batch, &self.0.plugins);
+        let warnings = [comes.warnings, applied.notes, plugins, warnings(faults)].concat();
         Ok(Plan { sequence, changes: planned(&applied.edits), mistakes, warnings })
     }
 
     fn apply(&self, wish: &Wish, who: &Who, waits: bool) -> Result<Applied, Refusal> {
         let mut state = self.0.lock();
-        let mut comes = ComesTo::of(&state, wish)?;
+        let mut comes = ComesTo::of(&mut state, wish)?;
         refuse_sizes(&mut state, &comes.batch)?;
         let had_patterns = state.parents();
         let mut done = match state.store.apply(&comes.batch, &who.to_string()) {
@@ -239,6 +257,7 @@ impl ShareService for ManagedShares {
         done.left_out = comes.left_out(std::mem::take(&mut done.left_out));
         let mut applied = self.applied(done, faults, waits);
         applied.warnings.splice(..0, comes.warnings);
+        applied.warnings.extend(unknown_plugins(&comes.batch, &self.0.plugins));
         applied.warnings.extend(size_warnings);
         if let Some(mount_by) = self.0.mount_by.get().filter(|_| !served.is_empty()) {
             applied.mount_lines = mount_by.lines(served.iter().map(|share| &**share));
@@ -256,6 +275,16 @@ impl ShareService for ManagedShares {
             self.0.watch_directories();
         }
         Ok(self.applied(done, faults, false))
+    }
+
+    fn plan_rollback(&self, to: Option<u64>) -> Result<Plan, Refusal> {
+        let mut state = self.0.lock();
+        let to = to.unwrap_or_else(|| state.store.sequence().saturating_sub(1));
+        let done = state.store.try_rollback(to).map_err(refused)?;
+        let faults = faults_to_come(&state, &done.changes);
+        drop(state);
+        let (changes, warnings) = (planned(&done.edits), warnings(faults));
+        Ok(Plan { sequence: done.sequence, changes, mistakes: done.left_out, warnings })
     }
 
     fn history(&self) -> History {
@@ -277,6 +306,7 @@ impl ShareService for ManagedShares {
         let mut applied = self.applied(read.done, read.faults, false);
         applied.mistakes.splice(..0, read.mistakes);
         applied.warnings.splice(..0, read.warnings);
+        applied.served_again = read.served_again;
         Ok(applied)
     }
 
@@ -322,7 +352,8 @@ impl ShareService for ManagedShares {
         let views = catalog.shares();
         let wanted = views.filter(|view| group.is_none() || view.group.as_deref() == group);
         let shares: Vec<_> = wanted.filter_map(|view| view.share).collect();
-        Ok(exports::export(shares.iter().map(|share| &**share)).text)
+        let text = exports::export(shares.iter().map(|share| &**share)).text;
+        Ok(if text.is_empty() { text } else { format!("{}{text}", exports::HEAD) })
     }
 
     fn mounting(&self, request: &MountingRequest) -> Result<Mounting, Refusal> {
@@ -346,7 +377,11 @@ impl ShareService for ManagedShares {
 
     fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal> {
         let mistaken = |what: String| Refusal::new(RefusalKind::Mistaken, what);
-        let address = self.address_of(&request.client).map_err(mistaken)?;
+        // The log names clients with their ports.
+        let caller = request.client.parse::<SocketAddr>().ok();
+        let client = caller.map_or_else(|| request.client.clone(), |it| it.ip().to_string());
+        let is_from_high_port = caller.is_some_and(|it| it.port() >= PORTS_OF_ANYBODY);
+        let address = self.address_of(&client).map_err(mistaken)?;
         let flavor = match request.flavor.as_deref() {
             None => Flavor::Sys,
             Some(word) => Flavor::ALL
@@ -370,20 +405,28 @@ impl ShareService for ManagedShares {
         {
             told.state = view.state;
         }
+        let outer = told.as_ref().filter(|told| !told.state.is_served());
+        let outer = outer.and_then(|told| self.served_above(&state, &told.path));
         drop(state);
         let asked = Asked {
-            client: &request.client,
+            client: &client,
             address,
             path: &request.path,
             share: share.as_deref().zip(told.as_ref()),
             has_own_clients: view.as_ref().is_some_and(has_own_clients),
             flavor,
-            from_privileged_port: !request.high_port,
+            from_privileged_port: !(request.high_port || is_from_high_port),
             user: user.as_ref(),
             fits_nfs2: share.as_ref().and_then(|share| self.0.engine.fits_nfs2(share.id)),
         };
         let names = self.0.access.book().at_present();
-        Ok(explain(&asked, &names, &|pattern, client| self.look_ups(pattern, client)))
+        let look_ups = |pattern: &ClientPattern, client: IpAddr| self.look_ups(pattern, client);
+        let explained = explain(&asked, &names, &look_ups);
+        let Some((outer, told, has_own_clients)) = outer else { return Ok(explained) };
+        let fits_nfs2 = self.0.engine.fits_nfs2(outer.id);
+        let share = Some((&*outer, &told));
+        let outer = Asked { share, has_own_clients, fits_nfs2, ..asked };
+        Ok(explained.with_outer(explain(&outer, &names, &look_ups)))
     }
 
     fn subscribe(&self) -> broadcast::Receiver<Arc<[Event]>> {
@@ -418,6 +461,20 @@ fn summary(state: &store::State) -> String {
 }
 
 impl ManagedShares {
+    /// The share above a path of which it is a part while it is none of its own; what is told of it, and whether it
+    /// has clients of its own.
+    fn served_above(&self, state: &State, path: &str) -> Option<(Arc<Share>, ShareStatus, bool)> {
+        let catalog = state.store.catalog();
+        let (above, _) = path.rsplit_once('/')?;
+        let is_served = |path: &str| {
+            catalog.served(path).is_some_and(|share| state.exports.served(share.id).is_some())
+        };
+        let outer = innermost(above, is_served)?;
+        let share = state.exports.served(catalog.served(outer)?.id)?;
+        let view = catalog.share_at(outer)?;
+        Some((Arc::clone(share), self.told(state, &view), has_own_clients(&view)))
+    }
+
     /// The address of a client that is an address or a name.
     fn address_of(&self, client: &str) -> Result<IpAddr, String> {
         if let Ok(address) = client.parse() {

@@ -125,6 +125,11 @@ impl ShareService for Fake {
         Ok(Applied::default())
     }
 
+    fn plan_rollback(&self, to: Option<u64>) -> Result<Plan, Refusal> {
+        self.note(format!("plan of a rollback to {to:?}"));
+        Ok(Plan { sequence: 9, ..Plan::default() })
+    }
+
     fn accept(&self, wish: &AcceptRequest, who: &Who) -> Result<Applied, Refusal> {
         self.note(format!("accept {:?}, all: {}, by {who}", wish.paths, wish.all));
         Ok(Applied::default())
@@ -414,6 +419,7 @@ fn the_client_asks_for_all_of_it() {
     let refused = client.apply(&Wish::Batch(Batch::default()), true).expect_err("a mistake");
     assert_eq!(refused.mistakes().len(), 1);
     client.rollback(None).expect("done");
+    assert_eq!(client.plan_rollback(Some(4)).expect("a plan").sequence, 9);
     client.reload().expect("done");
     assert_eq!(client.export(Some("g")).expect("a text"), "# Some(\"g\")\n");
     client.history().expect("a history");

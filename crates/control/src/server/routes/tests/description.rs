@@ -197,6 +197,7 @@ fn results() -> Samples {
         warnings: vec![mistake()],
         plugin_faults: vec![plugin_fault()],
         mount_lines: vec!["mount".to_owned()],
+        served_again: vec!["/a".to_owned()],
         ..Applied::default()
     };
     let plan = Plan {
