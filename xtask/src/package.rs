@@ -11,11 +11,14 @@ use steadfast_rig::{packages, workspace};
 /// What packages are built and checked with.
 const PACKAGES: &[&str] = &["debhelper", "dpkg-dev", "lintian"];
 
-const USAGE: &str = "usage: cargo xtask package [--profile PROFILE] [--revision N] [--program FILE]
+const USAGE: &str = "usage: cargo xtask package [--profile PROFILE] [--revision N] [--program FILE] [--architecture NAME]
+       cargo xtask package --kind static [--profile PROFILE] [--architecture NAME]
 
-  --profile PROFILE  how cargo builds: release (default), or checks, which is built faster
-  --revision N       the revision of the packages (default 1): a higher one is an upgrade
-  --program FILE     package this program, and build none";
+  --kind KIND          debian (default), or static: one file that needs nothing else of a machine
+  --profile PROFILE    how cargo builds: release (default), or checks, which is built faster
+  --architecture NAME  amd64 or arm64 (default: that of this machine)
+  --revision N         the revision of the packages (default 1): a higher one is an upgrade
+  --program FILE       package this program, and build none";
 
 /// The files that every host of servers gets, by where they are in the sources and in the package's sources.
 const FILES: &[(&str, &str)] = &[
@@ -35,30 +38,46 @@ struct Options {
     profile: String,
     revision: u32,
     program: Option<PathBuf>,
+    architecture: Architecture,
+    is_static: bool,
 }
 
 /// Runs the command with the arguments that follow its name.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
-    packages::ensure(PACKAGES)?;
     let root = &workspace::root()?;
-    let program = match &options.program {
-        Some(program) => program.canonicalize().context("--program")?,
-        None => build(root, &options.profile)?,
+    let builder = Builder {
+        root,
+        profile: &options.profile,
+        architecture: options.architecture,
+        is_static: options.is_static,
     };
     let all = target_directory(root).join("package");
+    if options.is_static {
+        return static_program(&builder, &all);
+    }
+    packages::ensure(PACKAGES)?;
+    let program = match &options.program {
+        Some(program) => program.canonicalize().context("--program")?,
+        None => builder.build()?,
+    };
     let source = all.join("source");
     if source.exists() {
         fs::remove_dir_all(&source).context("cannot remove the last packages' sources")?;
     }
     let date = commit_date(root)?;
-    stage(root, &source, &program, &date)?;
+    // Its man pages and completions are written by one that runs here.
+    let runs_here = match options.architecture.is_this_machines()? {
+        true => program.clone(),
+        false => Builder { architecture: Architecture::of_this_machine()?, ..builder }.build()?,
+    };
+    stage(root, &source, (&program, &runs_here), &date)?;
     let version = format!("{}-{}", env!("CARGO_PKG_VERSION"), options.revision);
     debian(root, &source, &version, &date)?;
-    let built = run_in(&source, &date, "dpkg-buildpackage", &["-b", "-d", "-us", "-uc"]);
-    built.context("cannot build packages")?;
-    let architecture = output("dpkg", &["--print-architecture"])?;
-    let changes = all.join(format!("steadfast_{version}_{}.changes", architecture.trim()));
+    let architecture = options.architecture.debian;
+    let words = ["-b", "-d", "-us", "-uc", "--host-arch", architecture];
+    run_in(&source, &date, "dpkg-buildpackage", &words).context("cannot build packages")?;
+    let changes = all.join(format!("steadfast_{version}_{architecture}.changes"));
     let checked = Command::new("lintian")
         .args([
             "--allow-root",
@@ -79,7 +98,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
-        let mut options = Self { profile: "release".to_owned(), revision: 1, program: None };
+        let mut options = Self {
+            profile: "release".to_owned(),
+            revision: 1,
+            program: None,
+            architecture: Architecture::of_this_machine()?,
+            is_static: false,
+        };
         let mut args = args.iter();
         while let Some(word) = args.next() {
             let value = args.next().context(USAGE)?;
@@ -87,17 +112,158 @@ impl Options {
                 "--profile" => options.profile.clone_from(value),
                 "--revision" => options.revision = value.parse().context("--revision N")?,
                 "--program" => options.program = Some(value.into()),
+                "--architecture" => options.architecture = Architecture::named(value)?,
+                "--kind" => options.is_static = is_static(value)?,
                 _ => bail!("{USAGE}"),
             }
+        }
+        if options.is_static && options.program.is_some() {
+            bail!("--program is for Debian packages; {USAGE}");
         }
         Ok(options)
     }
 }
 
-fn build(root: &Path, profile: &str) -> Result<PathBuf> {
-    workspace::cargo(&["build", "--locked", "--package", "steadfast", "--profile", profile])?;
-    let directory = if profile == "dev" { "debug" } else { profile };
-    Ok(target_directory(root).join(directory).join("steadfast"))
+fn is_static(kind: &str) -> Result<bool> {
+    match kind {
+        "debian" => Ok(false),
+        "static" => Ok(true),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// The processors that packages are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Architecture {
+    /// By Debian's name.
+    debian: &'static str,
+    /// By Rust's.
+    rust: &'static str,
+    /// Debian's package with a C compiler for it, where that is another machine.
+    compiler: &'static str,
+}
+
+const ARCHITECTURES: [Architecture; 2] = [
+    Architecture { debian: "amd64", rust: "x86_64", compiler: "gcc-x86-64-linux-gnu" },
+    Architecture { debian: "arm64", rust: "aarch64", compiler: "gcc-aarch64-linux-gnu" },
+];
+
+impl Architecture {
+    fn named(name: &str) -> Result<Self> {
+        let found = ARCHITECTURES.into_iter().find(|it| it.debian == name);
+        found.with_context(|| format!("packages are made for amd64 and arm64, not {name:?}"))
+    }
+
+    fn of_this_machine() -> Result<Self> {
+        let found = ARCHITECTURES.into_iter().find(|it| it.rust == std::env::consts::ARCH);
+        found.with_context(|| format!("{USAGE}: this machine is neither, name one"))
+    }
+
+    fn is_this_machines(self) -> Result<bool> {
+        Ok(self == Self::of_this_machine()?)
+    }
+
+    /// What tools that make programs for it begin with.
+    fn tools(self) -> String {
+        format!("{}-linux-gnu", self.rust)
+    }
+}
+
+/// How a program is built.
+#[derive(Clone, Copy)]
+struct Builder<'b> {
+    root: &'b Path,
+    profile: &'b str,
+    architecture: Architecture,
+    is_static: bool,
+}
+
+impl Builder<'_> {
+    /// Rust's name of the target, where it is not this machine's ordinary one.
+    fn target(self) -> Result<Option<String>> {
+        let libc = if self.is_static { "musl" } else { "gnu" };
+        let target = format!("{}-unknown-linux-{libc}", self.architecture.rust);
+        Ok((self.is_static || !self.architecture.is_this_machines()?).then_some(target))
+    }
+
+    /// Builds the program; where it is.
+    fn build(self) -> Result<PathBuf> {
+        let mut cargo = Command::new(workspace::cargo_program());
+        cargo.current_dir(self.root).args(["build", "--locked", "--package", "steadfast"]);
+        cargo.args(["--profile", self.profile]);
+        let mut built = target_directory(self.root);
+        if let Some(target) = self.target()? {
+            self.prepare(&target, &mut cargo)?;
+            built.push(&target);
+        }
+        let status = cargo.status().context("cargo")?;
+        if !status.success() {
+            bail!("the program cannot be built: {status}");
+        }
+        built.push(if self.profile == "dev" { "debug" } else { self.profile });
+        Ok(built.join("steadfast"))
+    }
+
+    /// Makes sure of Rust's library and a C compiler for a target, and tells cargo of them.
+    fn prepare(self, target: &str, cargo: &mut Command) -> Result<()> {
+        let added = Command::new("rustup").args(["target", "add", target]).status();
+        if !added.is_ok_and(|status| status.success()) {
+            bail!("Rust's library for {target} is missing; by hand: rustup target add {target}");
+        }
+        let is_here = self.architecture.is_this_machines()?;
+        let (package, compiler) = match (is_here, self.is_static) {
+            (true, true) => ("musl-tools", "musl-gcc".to_owned()),
+            _ => (self.architecture.compiler, format!("{}-gcc", self.architecture.tools())),
+        };
+        packages::ensure(&[package])?;
+        let name = target.replace('-', "_");
+        cargo
+            .args(["--target", target])
+            .env(format!("CC_{name}"), &compiler)
+            // The headers of a compiler for glibc have checks in them that musl lacks.
+            .env(format!("CFLAGS_{name}"), "-U_FORTIFY_SOURCE")
+            .env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), &compiler);
+        Ok(())
+    }
+}
+
+/// Builds the program as one file that needs no library of its machine, and puts it beside the packages.
+fn static_program(builder: &Builder<'_>, all: &Path) -> Result<()> {
+    let program = builder.build()?;
+    let architecture = builder.architecture.debian;
+    let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
+    if has_interpreter(&bytes).context("the program is no ELF file of 64 bits")? {
+        bail!("{} is not static: it asks for a loader of libraries", program.display());
+    }
+    fs::create_dir_all(all)?;
+    let file = all.join(format!("steadfast-{}-linux-{architecture}", env!("CARGO_PKG_VERSION")));
+    fs::copy(&program, &file).context("cannot copy the program")?;
+    packages::ensure(&["binutils-multiarch"])?;
+    let stripped = Command::new("strip").arg("--strip-debug").arg(&file).status();
+    if !stripped.context("strip")?.success() {
+        bail!("cannot take the lines for debuggers out of {}", file.display());
+    }
+    println!("static program: {}", file.display());
+    Ok(())
+}
+
+/// Whether a program wants to be started by another one, which loads its libraries; `None` if it is none (elf(5)).
+fn has_interpreter(elf: &[u8]) -> Option<bool> {
+    const PT_INTERP: u32 = 3;
+    if elf.get(..6)? != b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let half =
+        |at: usize| Some(usize::from(u16::from_le_bytes(elf.get(at..at + 2)?.try_into().ok()?)));
+    let offset = u64::from_le_bytes(elf.get(32..40)?.try_into().ok()?);
+    let (offset, size, count) = (usize::try_from(offset).ok()?, half(54)?, half(56)?);
+    let mut has = false;
+    for header in 0..count {
+        let at = offset.checked_add(header.checked_mul(size)?)?;
+        let kind = elf.get(at..at.checked_add(4)?)?;
+        has |= u32::from_le_bytes(kind.try_into().ok()?) == PT_INTERP;
+    }
+    Some(has)
 }
 
 /// Where cargo builds, which is called in `root`: what is relative is so to that.
@@ -114,8 +280,14 @@ fn installed_index(text: &str) -> String {
     text.replace("](../", "](")
 }
 
-/// Puts everything that is installed below `staged`.
-fn stage(root: &Path, source: &Path, program: &Path, date: &Date) -> Result<()> {
+/// Puts everything that is installed below `staged`. The program that is packaged need not run on this machine; the other
+/// one writes man pages and completions.
+fn stage(
+    root: &Path,
+    source: &Path,
+    (program, runs_here): (&Path, &Path),
+    date: &Date,
+) -> Result<()> {
     let staged = source.join("staged");
     for directory in ["usr/bin", "completions", "etc"] {
         fs::create_dir_all(staged.join(directory))?;
@@ -129,7 +301,7 @@ fn stage(root: &Path, source: &Path, program: &Path, date: &Date) -> Result<()> 
     fs::write(staged.join("README.md"), readme)?;
     let index = staged.join("docs/index.md");
     fs::write(&index, installed_index(&fs::read_to_string(&index)?))?;
-    let program = program.to_str().context("a path in UTF-8")?;
+    let program = runs_here.to_str().context("a path in UTF-8")?;
     let man = staged.join("man");
     let man = man.to_str().context("a path in UTF-8")?;
     run_in(source, date, program, &["man", man])?;
@@ -209,6 +381,20 @@ fn output(program: &str, args: &[&str]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_loads_libraries_is_known_by_its_interpreter() {
+        // This test is one.
+        let own = fs::read(std::env::current_exe().expect("its path")).expect("its file");
+        assert_eq!(has_interpreter(&own), Some(true));
+        assert_eq!(has_interpreter(&own[..100]), None);
+        assert_eq!(has_interpreter(b"#!/bin/sh"), None);
+        // A header alone, without segments.
+        let mut header = own[..64].to_vec();
+        header[56] = 0;
+        header[57] = 0;
+        assert_eq!(has_interpreter(&header), Some(false));
+    }
 
     #[test]
     fn each_link_of_the_installed_index_leads_to_a_file_beside_it() {

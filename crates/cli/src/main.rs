@@ -51,6 +51,10 @@ use steadfast_sys::process::Signals;
 
 use crate::arguments::Command;
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let outcome = |result: anyhow::Result<()>| match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -48,7 +48,7 @@ impl Alarm {
         let alarm = Self(timer);
         let period = period.max(Duration::from_micros(1));
         let period = libc::timespec {
-            tv_sec: libc::time_t::try_from(period.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_sec: period.as_secs().try_into().unwrap_or(libc::c_long::MAX),
             tv_nsec: libc::c_long::from(period.subsec_nanos()),
         };
         let times = libc::itimerspec { it_interval: period, it_value: period };

@@ -92,7 +92,7 @@ impl Watcher {
     /// The system call's.
     pub fn wait(&mut self, patience: Duration) -> Result<Told> {
         let timeout = libc::timespec {
-            tv_sec: libc::time_t::try_from(patience.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_sec: patience.as_secs().try_into().unwrap_or(libc::c_long::MAX),
             tv_nsec: libc::c_long::from(patience.subsec_nanos()),
         };
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();

@@ -289,7 +289,8 @@ pub fn receive_datagrams(
             socket.as_fd().as_raw_fd(),
             headers.as_mut_ptr(),
             count,
-            libc::MSG_DONTWAIT,
+            // Of another type by each C library.
+            libc::MSG_DONTWAIT as _,
             std::ptr::null_mut(),
         )
     };
@@ -341,7 +342,7 @@ pub fn send_datagrams(socket: impl AsFd, datagrams: &[Outgoing<'_>]) -> io::Resu
             socket.as_fd().as_raw_fd(),
             headers.as_mut_ptr(),
             count,
-            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
         )
     };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())

@@ -5,30 +5,16 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+
+#[cfg(target_env = "gnu")]
+mod netgroups;
+#[cfg(target_env = "gnu")]
+pub use netgroups::netgroup_hosts;
 
 /// Longest answer of the switch that there is room made for, in bytes.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 /// Most groups of one user (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65_536;
-/// Most triples of one netgroup that are read.
-const TRIPLES_MAX: usize = 1_000_000;
-
-// The libc crate does not have them.
-unsafe extern "C" {
-    fn setnetgrent(netgroup: *const c_char) -> c_int;
-    fn getnetgrent_r(
-        host: *mut *mut c_char,
-        user: *mut *mut c_char,
-        domain: *mut *mut c_char,
-        buffer: *mut c_char,
-        length: libc::size_t,
-    ) -> c_int;
-    fn endnetgrent();
-}
-
-/// The one enumeration of a netgroup that a process can have.
-static ENUMERATION: Mutex<()> = Mutex::new(());
 
 /// The groups of a user by his number, his own among them; `None` if there is no such user.
 ///
@@ -175,83 +161,15 @@ fn found<E, R>(
     }
 }
 
-/// The host fields of a netgroup's triples, nested netgroups included: `None` for one that is left
-/// empty. Nothing if the switch has no such netgroup, which is also what some modules say when
-/// they could not ask.
+/// musl has neither the switch nor netgroups: its users and groups are those of `/etc/passwd` and `/etc/group`, and of
+/// a caching daemon of names, if one runs.
 ///
 /// # Errors
-/// What a module of the switch reported.
+/// Always.
+#[cfg(not(target_env = "gnu"))]
 pub fn netgroup_hosts(netgroup: &str) -> io::Result<Option<Vec<Option<String>>>> {
-    let Ok(name) = CString::new(netgroup) else { return Ok(None) };
-    let _alone = ENUMERATION.lock().unwrap_or_else(PoisonError::into_inner);
-    clear_errno();
-    // SAFETY: the name is a string; nobody else enumerates.
-    if unsafe { setnetgrent(name.as_ptr()) } != 1 {
-        let errno = errno();
-        // SAFETY: ends what was begun.
-        unsafe { endnetgrent() };
-        return is_end(errno).then_some(None).ok_or_else(|| io::Error::from_raw_os_error(errno));
-    }
-    let hosts = triples();
-    // SAFETY: ends what was begun.
-    unsafe { endnetgrent() };
-    hosts.map(Some)
-}
-
-/// The host fields of the enumeration that was begun.
-fn triples() -> io::Result<Vec<Option<String>>> {
-    let mut buffer: Vec<c_char> = vec![0; 4096];
-    let mut hosts = Vec::new();
-    while hosts.len() < TRIPLES_MAX {
-        let (mut host, mut user, mut domain) =
-            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        clear_errno();
-        // SAFETY: three pointers are written, to strings in the buffer, which is as long as is
-        // said, or null.
-        let got = unsafe {
-            getnetgrent_r(
-                &raw mut host,
-                &raw mut user,
-                &raw mut domain,
-                buffer.as_mut_ptr(),
-                buffer.len(),
-            )
-        };
-        if got != 1 {
-            let errno = errno();
-            if errno == libc::ERANGE && buffer.len() < BUFFER_BYTES_MAX {
-                buffer.resize(buffer.len() * 2, 0);
-                continue;
-            }
-            // A list that was cut short is not that of the netgroup.
-            return if is_end(errno) {
-                Ok(hosts)
-            } else {
-                Err(io::Error::from_raw_os_error(errno))
-            };
-        }
-        // SAFETY: not null, so a string in the buffer, which nobody writes meanwhile.
-        let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) });
-        hosts.push(host.map(|host| host.to_string_lossy().into_owned()));
-    }
-    Ok(hosts)
-}
-
-/// Whether there is no more, or none, rather than a failure: nothing found, or no service to find
-/// it in.
-fn is_end(errno: c_int) -> bool {
-    matches!(errno, 0 | libc::ENOENT | libc::ESRCH | libc::EINVAL | libc::ENOSYS)
-}
-
-/// The functions of the switch say only by this whether they failed.
-fn errno() -> c_int {
-    // SAFETY: the thread's own errno.
-    unsafe { *libc::__errno_location() }
-}
-
-fn clear_errno() {
-    // SAFETY: the thread's own errno.
-    unsafe { *libc::__errno_location() = 0 };
+    let why = format!("netgroup {netgroup:?}: the static build of steadfast has no netgroups");
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 
 #[cfg(test)]
@@ -283,6 +201,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_env = "gnu")]
     fn a_netgroup_that_is_not_there_is_nothing() {
         // Where a service of netgroups is set up that does not answer, there is an error instead.
         let hosts = netgroup_hosts("no-such-netgroup-anywhere");

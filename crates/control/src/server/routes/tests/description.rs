@@ -231,7 +231,14 @@ fn diagnoses() -> Samples {
         looks_up_groups: true,
     };
     vec![
-        ("Explanation", json!(Explanation { source: Some(text()), ..Explanation::default() })),
+        (
+            "Explanation",
+            json!(Explanation {
+                source: Some(text()),
+                served_by: Some(text()),
+                ..Explanation::default()
+            }),
+        ),
         ("Mounting", json!(Mounting { path: text(), forms: Vec::new() })),
         (
             "MountForm",
