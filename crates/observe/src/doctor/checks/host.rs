@@ -361,7 +361,8 @@ fn served(facts: &Facts) -> u64 {
     let ours = facts.steadfast.as_ref().map_or(0, |server| {
         let reads = server.statistics.operations.iter();
         let reads = reads.filter(|one| {
-            one.protocol == "nfs" && matches!(one.name.as_str(), "READ" | "COMPOUND")
+            matches!(one.protocol.as_str(), "nfs" | "recovery")
+                && matches!(one.name.as_str(), "READ" | "READZ" | "COMPOUND")
         });
         reads.map(|one| one.bytes_out).fold(0, u64::saturating_add)
     });
