@@ -2,8 +2,8 @@
 //! recovery program (docs/recovery.md), which do the same.
 //!
 //! It sits between the calls of a mount and its connections, so that all calls that carry data go through it: those of the
-//! write-back, of read-ahead and of a replay. What is refused as a procedure, or cannot be decoded by the server, is
-//! sent again as it was, and nothing is compressed from then on.
+//! write-back, of read-ahead and of a replay. A call that the server refuses only in this form, or answers with data that is none, is
+//! sent again as it was, and nothing is compressed from then on: that a link is slow must not cost anybody data.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,7 +14,7 @@ use steadfast_client::{
     AcceptedError, ClientError, NFS3, Procedure, RecoveryStatus, Reply, ReplyBody, procedure,
 };
 use steadfast_wire::frame;
-use steadfast_wire::nfs3::{Read3Args, Read3Ok, Res3, Write3Args};
+use steadfast_wire::nfs3::{NfsStat3, Read3Args, Read3Ok, Res3, Write3Args};
 use steadfast_wire::recovery::{ReadzRes, WritezArgs};
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
@@ -123,9 +123,7 @@ impl Compression {
             } else {
                 None
             };
-            if let Some(outcome) = carried
-                && !self.has_ended_with(&outcome)
-            {
+            if let Some(outcome) = carried {
                 return outcome;
             }
         }
@@ -138,10 +136,17 @@ impl Compression {
         if *refused == AcceptedError::SystemError {
             return false;
         }
-        tracing::warn!(%refused, "the server takes no compressed data any more: nothing is compressed on its way");
-        *self.why_not.lock() =
-            Some(format!("the server takes no compressed data any more: {refused}"));
+        self.end(&format!("the server takes no compressed data any more: {refused}"));
         true
+    }
+
+    /// Nothing is compressed from now on. Of the calls that find that out at the same time the first tells.
+    fn end(&self, why: &str) {
+        let mut why_not = self.why_not.lock();
+        if why_not.is_none() {
+            tracing::warn!(%why, "nothing is compressed on its way any more");
+            *why_not = Some(why.to_owned());
+        }
     }
 
     /// A WRITE as WRITEZ; `None` if it is to be sent as it is.
@@ -164,7 +169,19 @@ impl Compression {
         let call = WritezArgs { file, offset, count, stable, frame: &frame };
         call.encode(&mut Writer::new(&mut writez));
         let outcome = carry(WRITEZ, &writez);
-        if outcome.is_ok() {
+        if self.has_ended_with(&outcome) {
+            return None;
+        }
+        if has_status(&outcome, NfsStat3::Inval) {
+            // So it answers what it cannot decompress, and more at once than it takes now, of which WRITE takes a
+            // part. Nothing was written. If WRITE fails, too, it is not the form that is refused.
+            let outcome = carry(procedure::WRITE, arguments);
+            if has_status(&outcome, NfsStat3::Ok) {
+                self.end("the server takes data only as it is: it has answered WRITEZ with NFS3ERR_INVAL");
+            }
+            return Some(outcome);
+        }
+        if has_status(&outcome, NfsStat3::Ok) {
             self.sent.0.add(data.len() as u64);
             self.sent.1.add(frame.len() as u64);
         }
@@ -182,14 +199,28 @@ impl Compression {
         if (count as usize) < frame::DATA_BYTES_MIN || !self.reads.is_due(place) {
             return None;
         }
-        let reply = match carry(READZ, arguments) {
+        let outcome = carry(READZ, arguments);
+        if self.has_ended_with(&outcome) {
+            return None;
+        }
+        let reply = match outcome {
             Ok(reply) => reply,
             Err(error) => return Some(Err(error)),
         };
-        Some(self.as_read(reply, count, place))
+        match self.as_read(reply, count, place) {
+            Ok(reply) => Some(Ok(reply)),
+            // The file is there all the same: its reader gets it by READ.
+            Err(error) => {
+                self.end(&format!("the server has answered READZ with what is no data: {error}"));
+                None
+            }
+        }
     }
 
     /// The reply to READZ as one to READ. A status other than `NFS3_OK` has the same beside it.
+    ///
+    /// # Errors
+    /// When the reply is faulty.
     fn as_read(&self, mut reply: Reply, bytes_max: u32, place: usize) -> Outcome {
         let malformed = |error| ClientError::Malformed { procedure: READZ.name, error };
         let ReplyBody::Success { results_at } = reply.body else { return Ok(reply) };
@@ -227,6 +258,12 @@ impl Compression {
     fn place_of(&self, file: &[u8]) -> usize {
         self.hasher.hash_one(file) as usize % PLACES
     }
+}
+
+/// Whether the call was executed, with results that begin with this status.
+fn has_status(outcome: &Outcome, status: NfsStat3) -> bool {
+    let results = outcome.as_ref().ok().and_then(Reply::results);
+    results.and_then(<[u8]>::first_chunk).is_some_and(|told| *told == (status as u32).to_be_bytes())
 }
 
 #[cfg(test)]

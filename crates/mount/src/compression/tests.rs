@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use steadfast_client::{FileHandle, Identity, Nfs3Client, RpcTransport, StableHow, recovery};
-use steadfast_wire::nfs3::{WccData3, Write3Ok};
+use steadfast_wire::nfs3::{Fattr3, WccData3, Write3Ok};
 use steadfast_wire::recovery::ReadzOk;
 
 use super::*;
@@ -48,8 +48,20 @@ struct Server {
     calls: RefCell<Vec<(&'static str, usize)>>,
     /// How it refuses procedures of the recovery program.
     refuses: Option<AcceptedError>,
-    /// It makes READZ's data longer than it says.
-    lies: bool,
+    /// What it answers WRITEZ with, and WRITE.
+    writes_fail_with: [Option<NfsStat3>; 2],
+    /// How its replies to READZ are faulty.
+    fault: Option<Fault>,
+}
+
+#[derive(Clone, Copy)]
+enum Fault {
+    /// The data is longer than it says.
+    Length,
+    /// The reply ends too early.
+    Cut,
+    /// There is more behind it.
+    Trailing,
 }
 
 fn success(results: impl FnOnce(&mut Writer<'_>)) -> Reply {
@@ -63,6 +75,16 @@ impl Server {
         self.calls.borrow_mut().push((procedure.name, arguments.len()));
         if let (recovery::RECOVERY, Some(refused)) = (procedure.program, self.refuses) {
             return Reply { xid: 1, body: ReplyBody::Accepted(refused), message: Vec::new() };
+        }
+        let [writez, write] = self.writes_fail_with;
+        let failure = match procedure.name {
+            "WRITEZ" => writez,
+            "WRITE" => write,
+            _ => None,
+        };
+        if let Some(status) = failure {
+            let wcc = WccData3 { before: None, after: None };
+            return success(|w| Res3::<Write3Ok, _>::Failed(status, wcc).encode(w));
         }
         let mut r = Reader::new(arguments);
         match procedure.name {
@@ -81,16 +103,23 @@ impl Server {
                 let (data, eof) = self.read(&mut r);
                 let count = data.len() as u32;
                 let told = Read3Ok { file_attributes: None, count, eof, data: &data };
-                success(|w| Res3::<_, Option<steadfast_wire::nfs3::Fattr3>>::Ok(told).encode(w))
+                success(|w| Res3::<_, Option<Fattr3>>::Ok(told).encode(w))
             }
             "READZ" => {
                 let (data, eof) = self.read(&mut r);
-                let count = data.len() as u32 - u32::from(self.lies);
+                let count =
+                    data.len() as u32 - u32::from(matches!(self.fault, Some(Fault::Length)));
                 let frame = frame::compress(&data);
                 let is_compressed = frame.is_some();
                 let data = frame.as_deref().unwrap_or(&data);
                 let told = ReadzOk { file_attributes: None, count, eof, is_compressed, data };
-                success(|w| ReadzRes::Ok(told).encode(w))
+                let mut reply = success(|w| ReadzRes::Ok(told).encode(w));
+                match self.fault {
+                    Some(Fault::Cut) => reply.message.truncate(reply.message.len() - 4),
+                    Some(Fault::Trailing) => reply.message.extend([0; 4]),
+                    Some(Fault::Length) | None => {}
+                }
+                reply
             }
             name => panic!("{name}"),
         }
@@ -249,24 +278,81 @@ fn a_server_that_refuses_it_later_gets_the_call_as_it_was_and_no_other() {
 }
 
 #[test]
-fn data_of_another_length_than_was_told_is_no_data() {
-    let server = Server { lies: true, ..Server::default() };
+fn a_server_that_takes_no_writez_with_inval_gets_a_write_and_no_data_is_lost() {
+    let server = Server { writes_fail_with: [Some(NfsStat3::Inval), None], ..Server::default() };
     let compression = Compression::agreed(&Ok(status(true)));
     let mut nfs = client(&compression, &server);
     let file = FileHandle(FILE.to_vec());
-    for data in [text(4096), noise(4096)] {
-        nfs.write(&file, 0, &data, StableHow::Unstable).unwrap();
-        let error = nfs.read(&file, 0, 4096).unwrap_err();
-        assert!(matches!(error, ClientError::Contradiction { procedure: "READZ", .. }), "{error}");
+    let data = text(4096);
+    for _ in 0..2 {
+        assert_eq!(nfs.write(&file, 0, &data, StableHow::Unstable).unwrap().count, 4096);
+    }
+    assert_eq!(server.names(), ["WRITEZ", "WRITE", "WRITE"]);
+    assert_eq!(*server.data.borrow(), data);
+    let told = compression.told();
+    assert!(!told.is_used && told.why_not.unwrap().contains("NFS3ERR_INVAL"));
+    assert_eq!((told.sent_bytes, told.sent_as_bytes), (0, 0), "it was not taken");
+}
+
+#[test]
+fn writes_that_fail_either_way_end_nothing_and_are_not_counted_as_sent() {
+    let compression = Compression::agreed(&Ok(status(true)));
+    let file = FileHandle(FILE.to_vec());
+    let (inval, full) = (Some(NfsStat3::Inval), Some(NfsStat3::NoSpc));
+    for (writes_fail_with, error, calls) in [
+        ([inval, inval], NfsStat3::Inval, vec!["WRITEZ", "WRITE"]),
+        ([inval, full], NfsStat3::NoSpc, vec!["WRITEZ", "WRITE"]),
+        ([full, None], NfsStat3::NoSpc, vec!["WRITEZ"]),
+    ] {
+        let server = Server { writes_fail_with, ..Server::default() };
+        let mut nfs = client(&compression, &server);
+        let failed = nfs.write(&file, 0, &text(4096), StableHow::Unstable).unwrap_err();
+        assert_eq!(failed.status(), Some(error), "{failed}");
+        assert_eq!(server.names(), calls);
+        let told = compression.told();
+        assert!(told.is_used);
+        assert_eq!((told.sent_bytes, told.sent_as_bytes), (0, 0));
+    }
+}
+
+#[test]
+fn why_it_ended_is_told_once() {
+    let compression = Compression::agreed(&Ok(status(true)));
+    compression.end("the first");
+    compression.end("the second");
+    assert_eq!(compression.told().why_not.as_deref(), Some("the first"));
+}
+
+#[test]
+fn a_faulty_reply_to_readz_is_no_data_and_the_reader_gets_it_by_read() {
+    for fault in [Fault::Length, Fault::Cut, Fault::Trailing] {
+        for data in [text(4096), noise(4096)] {
+            let server = Server {
+                fault: Some(fault),
+                data: RefCell::new(data.clone()),
+                ..Server::default()
+            };
+            let compression = Compression::agreed(&Ok(status(true)));
+            let mut nfs = client(&compression, &server);
+            let file = FileHandle(FILE.to_vec());
+            for _ in 0..2 {
+                assert_eq!(nfs.read(&file, 0, 4096).unwrap().data, data);
+            }
+            assert_eq!(server.names(), ["READZ", "READ", "READ"]);
+            let told = compression.told();
+            assert!(told.why_not.unwrap().contains("no data"));
+            assert_eq!((told.received_bytes, told.received_as_bytes), (0, 0));
+        }
     }
     // More than was asked for.
     let honest = Server { data: RefCell::new(text(8192)), ..Server::default() };
-    let more = compression.exchange(
-        procedure::READ,
-        &steadfast_client::arguments::read(&FileHandle(b"x".to_vec()), 0, 600),
-        |procedure, _| {
-            Ok(honest.carry(procedure, &steadfast_client::arguments::read(&file, 0, 8192)))
-        },
-    );
-    assert!(matches!(more, Err(ClientError::Contradiction { .. })), "{more:?}");
+    let compression = Compression::agreed(&Ok(status(true)));
+    let arguments = |count| steadfast_client::arguments::read(&FileHandle(b"x".to_vec()), 0, count);
+    let outcome = compression.exchange(procedure::READ, &arguments(600), |procedure, _| {
+        let count = if procedure.name == "READZ" { 8192 } else { 600 };
+        Ok(honest.carry(procedure, &arguments(count)))
+    });
+    assert!(has_status(&outcome, NfsStat3::Ok));
+    assert_eq!(honest.names(), ["READZ", "READ"]);
+    assert!(!compression.told().is_used);
 }
