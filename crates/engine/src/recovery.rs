@@ -7,6 +7,8 @@
 
 mod compressed;
 
+pub(crate) use compressed::Compressions;
+
 use steadfast_shares::ShareId;
 use steadfast_vfs::FsError;
 use steadfast_wire::recovery::{

@@ -12,7 +12,7 @@ use zstd::zstd_safe;
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Shorter data is not worth a frame, in bytes.
 pub const DATA_BYTES_MIN: usize = 512;
-/// The fastest of those that are meant for data in general (zstd(1)): it is to keep up with a link.
+/// Level 1 of zstd(1), whose negative levels are faster still: it is to keep up with a link.
 const LEVEL: i32 = 1;
 
 /// Why bytes are not taken for data.

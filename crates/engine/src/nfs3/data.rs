@@ -120,8 +120,9 @@ impl Procedure for Write {
     }
 }
 
-/// What WRITE does, whatever form its data has: to a file, from an offset, this stable at least. `data` is only asked for when the
-/// caller may write there.
+/// What WRITE does, whatever form its data has: to a file, from an offset, this stable at least. `data` is not asked for where the
+/// share, its rules for the caller's address and user (read-only ones too), or what others have opened forbid the call. Whether the
+/// file's mode allows it the storage finds out later.
 pub(crate) fn write<'d>(
     call: &mut Call<'_>,
     (file, offset, stable): (&NfsFh3<'_>, u64, StableHow),

@@ -3,6 +3,8 @@
 //! All but the form of the data is done by what READ and WRITE do: whose files they are, who may, locks, delegations,
 //! the duplicate request cache, the log.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use steadfast_vfs::FsError;
 use steadfast_wire::frame;
 use steadfast_wire::nfs3::Read3Args;
@@ -16,6 +18,44 @@ use crate::nfs3::status::{changes, reads};
 use crate::operation::Operation;
 use crate::program::Procedure;
 use crate::reply::ReplyBuffer;
+
+/// How many READZ compress. Each has a worker of its own meanwhile and memory of about three times its data, and a client
+/// may have as many under way as it likes: beyond one for each CPU nothing is gained, and the data of further ones goes as it is.
+#[derive(Debug)]
+pub(crate) struct Compressions {
+    running: AtomicUsize,
+    running_max: AtomicUsize,
+}
+
+impl Default for Compressions {
+    fn default() -> Self {
+        Self { running: AtomicUsize::new(0), running_max: AtomicUsize::new(1) }
+    }
+}
+
+impl Compressions {
+    /// From now on so many may run at once.
+    pub(crate) fn set_running_max(&self, running_max: usize) {
+        self.running_max.store(running_max, Ordering::Relaxed);
+    }
+
+    /// One more, until it is dropped; `None` if there are enough.
+    fn begin(&self) -> Option<Running<'_>> {
+        let running_max = self.running_max.load(Ordering::Relaxed);
+        let one_more = |running| (running < running_max).then_some(running + 1);
+        self.running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Running(self))
+    }
+}
+
+/// A READZ that compresses.
+struct Running<'c>(&'c Compressions);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// WRITE of a frame.
 pub(super) struct Writez;
@@ -50,11 +90,14 @@ impl Procedure for Readz {
             Ok(done) => done,
             Err(error) => return call.fail(&mut w, error),
         };
-        // It takes as long as many small calls, which somebody else may answer meanwhile.
-        if data.len() >= frame::DATA_BYTES_MIN {
+        let is_worth_trying = data.len() >= frame::DATA_BYTES_MIN;
+        let running = is_worth_trying.then(|| call.shared.compressions.begin()).flatten();
+        let frame = running.and_then(|_running| {
+            // It takes as long as many small calls, which somebody else may answer meanwhile. It waits for no storage,
+            // and so takes no room of those that do: there are few of these.
             call.host.may_block();
-        }
-        let frame = frame::compress(&data);
+            frame::compress(&data)
+        });
         encode::ok(&mut w);
         encode::post_op_attr(&mut w, Some(&done.attr));
         w.u32(done.count);

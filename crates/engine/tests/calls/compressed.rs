@@ -1,6 +1,6 @@
 //! READZ and WRITEZ of the recovery program: READ and WRITE with data that is compressed on its way.
 
-use steadfast_engine::{Peer, Transport};
+use steadfast_engine::{CallHost, Peer, ReplyBuffer, Transport, Verdict};
 use steadfast_wire::frame;
 use steadfast_wire::nfs3::{
     NfsFh3, NfsStat3, Read3Args, Read3Res, Res3, StableHow, Write3Args, Write3Res,
@@ -255,5 +255,70 @@ fn readz_tells_what_read_tells() {
                 assert!(told.data == plain.data);
             }
         }
+    }
+}
+
+/// While a READZ compresses the next one comes.
+struct Crowd<'b> {
+    bench: &'b Bench,
+    message: &'b [u8],
+    still_come: usize,
+    /// Data and whether it was compressed, of those that are answered.
+    answered: Vec<(Vec<u8>, bool)>,
+}
+
+impl Crowd<'_> {
+    fn come(&mut self) {
+        let Bench { engine, peer, .. } = self.bench;
+        let message = self.message;
+        let mut reply = ReplyBuffer::default();
+        let verdict = engine.call(self, peer, 0, message, &mut reply);
+        assert!(matches!(verdict, Verdict::Replied), "{verdict:?}");
+        let mut r = Reader::new(&reply.bytes[24..]);
+        let Res3::Ok(told) = ReadzRes::decode(&mut r).unwrap() else { panic!("it is read") };
+        assert!(r.is_empty());
+        let data = if told.is_compressed {
+            frame::decompress(told.data, told.count as usize).unwrap()
+        } else {
+            told.data.to_vec()
+        };
+        self.answered.push((data, told.is_compressed));
+    }
+}
+
+impl CallHost for Crowd<'_> {
+    fn may_block(&mut self) {
+        if let Some(left) = self.still_come.checked_sub(1) {
+            self.still_come = left;
+            self.come();
+        }
+    }
+
+    fn will_block(&mut self) {}
+}
+
+#[test]
+fn as_many_readz_compress_at_once_as_there_are_cpus_and_others_get_data_as_it_is() {
+    let mut bench = Bench::new();
+    let root = bench.mount("/a").unwrap();
+    let file = bench.create(&root, b"f").unwrap();
+    let data = text(5000);
+    assert_eq!(status(&bench.plain(&file, &data)), 0);
+    let arguments = written(&Read3Args { file: NfsFh3(&file), offset: 0, count: 5000 });
+    let message = bench.message(PROGRAM, 1, READZ, &arguments);
+    // What they took is given back: the second time is as the first.
+    for cpus in [None, None, Some(5), Some(3), Some(0)] {
+        if let Some(cpus) = cpus {
+            bench.engine.set_cpus(cpus);
+        }
+        let cpus = cpus.unwrap_or(1);
+        let (bench, message) = (&bench, &message[..]);
+        let mut crowd = Crowd { bench, message, still_come: cpus + 7, answered: Vec::new() };
+        crowd.come();
+        // The last one has nobody come while it is answered: it lends nothing.
+        assert_eq!(crowd.still_come, 7);
+        let compressed: Vec<bool> = crowd.answered.iter().map(|(_, is)| *is).collect();
+        assert_eq!(compressed, [vec![false], vec![true; cpus]].concat());
+        assert!(crowd.answered.iter().all(|(told, _)| *told == data));
     }
 }
