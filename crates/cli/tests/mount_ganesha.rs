@@ -301,3 +301,27 @@ fn what_fsync_has_promised_is_there_though_client_and_ganesha_crash_together() {
         crashes()
     );
 }
+
+#[test]
+fn nothing_is_compressed_on_its_way_to_it_and_the_mount_says_so() {
+    let Some(_turn) = turn() else { return };
+    if !ganesha::is_there() {
+        return;
+    }
+    let site = Site::new();
+    let mount = site.mount("compress");
+    let text = b"the same line again and again\n".repeat(50_000);
+    fs::write(mount.path("text"), &text).unwrap();
+    assert!(fs::read(site.place.share.join("text")).unwrap() == text);
+    let told = common::output(&["mount", "status", utf8(&mount.at), "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let status = &told[0]["status"];
+    assert_eq!(status["compression"]["is_used"], false, "{told}");
+    assert!(status["sent_bytes"].as_u64().unwrap() >= text.len() as u64, "{told}");
+    let page = common::output(&["mount", "status", utf8(&mount.at)]);
+    let page = String::from_utf8_lossy(&page.stdout).into_owned();
+    assert!(page.contains("NOTHING IS COMPRESSED: the server has no recovery program"), "{page}");
+    mount.unmount();
+    let log = fs::read_to_string(site.place.directory.path().join("mount.log")).unwrap();
+    assert!(log.contains("nothing is compressed on its way"), "{log}");
+}

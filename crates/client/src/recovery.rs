@@ -1,14 +1,18 @@
-//! The recovery program of Steadfast, version 1 (docs/recovery.md): what is stable on the server.
+//! The recovery program of Steadfast, version 1 (docs/recovery.md): what is stable on the server, and data that is
+//! compressed on its way.
 
-use steadfast_wire::nfs3::NfsFh3;
+use steadfast_wire::frame;
+use steadfast_wire::nfs3::{NfsFh3, StableHow};
 use steadfast_wire::recovery::{
-    AttachArgs, JournalArgs, RECORDED, StatusOk, SyncOk, WAITING, WAITING_FOR_YOU,
+    AttachArgs, COMPRESSION, JournalArgs, RECORDED, ReadzOk, StatusOk, SyncOk, WAITING,
+    WAITING_FOR_YOU, WritezArgs,
 };
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use crate::call::Procedure;
 use crate::error::ClientError;
 use crate::nfs3::arguments;
+use crate::nfs3::results::{self, Read, Write};
 use crate::nfs3::{Beside, Nfs3Client};
 use crate::object::FileHandle;
 use crate::transport::RpcTransport;
@@ -32,8 +36,12 @@ pub const ATTACH: Procedure = recovery(3, "ATTACH");
 pub const RECOVERED: Procedure = recovery(4, "RECOVERED");
 /// DETACH.
 pub const DETACH: Procedure = recovery(5, "DETACH");
+/// WRITEZ.
+pub const WRITEZ: Procedure = recovery(steadfast_wire::recovery::WRITEZ, "WRITEZ");
+/// READZ.
+pub const READZ: Procedure = recovery(steadfast_wire::recovery::READZ, "READZ");
 /// All of them, by number.
-pub const ALL: [Procedure; 6] = [NULL, STATUS, SYNC, ATTACH, RECOVERED, DETACH];
+pub const ALL: [Procedure; 8] = [NULL, STATUS, SYNC, ATTACH, RECOVERED, DETACH, WRITEZ, READZ];
 
 /// What a server says of how it acknowledges changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +56,8 @@ pub struct RecoveryStatus {
     pub is_waiting: bool,
     /// It waits for this one, and has served nobody else on the share since it has started.
     pub is_waited_for: bool,
+    /// It has READZ and WRITEZ.
+    pub has_compression: bool,
 }
 
 fn status(r: &mut Reader<'_>) -> Result<RecoveryStatus, XdrError> {
@@ -58,11 +68,34 @@ fn status(r: &mut Reader<'_>) -> Result<RecoveryStatus, XdrError> {
         is_recorded: flags & RECORDED != 0,
         is_waiting: flags & WAITING != 0,
         is_waited_for: flags & WAITING_FOR_YOU != 0,
+        has_compression: flags & COMPRESSION != 0,
     })
 }
 
 fn sync(r: &mut Reader<'_>) -> Result<[u8; 8], XdrError> {
     SyncOk::decode(r).map(|told| told.verifier)
+}
+
+/// The data of what READZ tells, which has to be so many bytes at the most.
+///
+/// # Errors
+/// When it is longer, or no such frame.
+pub fn data_of_readz(told: &ReadzOk<'_>, bytes_max: u32) -> Result<Vec<u8>, ClientError> {
+    let contradiction = |why| ClientError::Contradiction { procedure: "READZ", why };
+    if told.count > bytes_max {
+        return Err(contradiction("more data than was asked for"));
+    }
+    let data = if told.is_compressed {
+        frame::decompress(told.data, told.count as usize)
+            .map_err(|_| contradiction("the data is no frame of its length"))?
+    } else {
+        told.data.to_vec()
+    };
+    if data.len() == told.count as usize {
+        Ok(data)
+    } else {
+        Err(contradiction("count is not the data's length"))
+    }
 }
 
 fn encoded(arguments: &impl Encode) -> Vec<u8> {
@@ -131,5 +164,42 @@ impl<T: RpcTransport> Nfs3Client<T> {
     /// As [`Nfs3Client::recovery_status`]. After one nothing is known to be stable.
     pub fn recovery_sync(&mut self, handle: &FileHandle) -> Result<[u8; 8], ClientError> {
         self.run(SYNC, &arguments::handle(handle), Beside::Nothing, sync)
+    }
+
+    /// WRITEZ of the recovery program: as [`Nfs3Client::write`], with a frame whose data has `count` bytes
+    /// ([`frame::compress`]).
+    ///
+    /// # Errors
+    /// As [`Nfs3Client::write`], and [`ClientError::is_unavailable`] of an older or another server.
+    pub fn recovery_writez(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        (frame, count): (&[u8], u32),
+        stable: StableHow,
+    ) -> Result<Write, ClientError> {
+        let file = NfsFh3(file.as_bytes());
+        let arguments = encoded(&WritezArgs { file, offset, count, stable, frame });
+        self.run(WRITEZ, &arguments, Beside::Wcc, results::write)
+    }
+
+    /// READZ of the recovery program: as [`Nfs3Client::read`].
+    ///
+    /// # Errors
+    /// As [`Nfs3Client::read`], and [`ClientError::is_unavailable`] of an older or another server.
+    pub fn recovery_readz(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        count: u32,
+    ) -> Result<Read, ClientError> {
+        let arguments = arguments::read(file, offset, count);
+        let told = self.run(READZ, &arguments, Beside::Attributes, |r| {
+            let told = ReadzOk::decode(r)?;
+            Ok((told.file_attributes.map(Into::into), told.eof, data_of_readz(&told, count)))
+        });
+        let (attributes, eof, data) = told?;
+        let data = data?;
+        Ok(Read { attributes, count: data.len() as u32, eof, data })
     }
 }

@@ -120,6 +120,7 @@ use crate::local_guards::LocalGuards;
 use crate::local_locks::LocalLocks;
 use crate::mount::list::MountList;
 use crate::nfs4::Nfs4;
+use crate::recovery::Compressions;
 use crate::reply_cache::ReplyCache;
 use crate::rpcbind::counts::CallCounts;
 use crate::verdict::Kept;
@@ -183,6 +184,8 @@ pub(crate) struct Shared {
     pub(crate) waits: Arc<Waits>,
     /// Clients that keep a journal.
     pub(crate) journaling_clients: JournalingClients,
+    /// READs whose data is being compressed.
+    pub(crate) compressions: Compressions,
     /// Locks that hosts were told of.
     pub(crate) grants: AtomicU64,
     /// That of WRITE and COMMIT.
@@ -211,6 +214,7 @@ impl Shared {
             callbacks: Callbacks::default(),
             waits: Arc::default(),
             journaling_clients: JournalingClients::default(),
+            compressions: Compressions::default(),
             grants: AtomicU64::new(0),
             verifier: WriteVerifier::new(config.write_verifier),
             config,
@@ -306,6 +310,11 @@ impl Engine {
     /// How short of memory the machine is, from now on: the caches do with less.
     pub fn set_memory_pressure(&self, pressure: MemoryPressure) {
         self.replies.set_pressure(pressure);
+    }
+
+    /// On how many CPUs it runs, from now on; 1 before it is told. So many calls at once may compress what is read.
+    pub fn set_cpus(&self, cpus: usize) {
+        self.shared.compressions.set_running_max(cpus);
     }
 
     /// What is counted.

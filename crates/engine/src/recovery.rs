@@ -2,13 +2,18 @@
 //! told when they are stable, also where COMMIT is answered from memory (`async`).
 //!
 //! It has the handles, statuses, write verifiers and rules of access of NFSv3, and is registered with no
-//! rpcbind: who wants it asks on the port of NFS.
+//! rpcbind: who wants it asks on the port of NFS. READ and WRITE of data that is compressed on its way are in
+//! [`compressed`].
+
+mod compressed;
+
+pub(crate) use compressed::Compressions;
 
 use steadfast_shares::ShareId;
 use steadfast_vfs::FsError;
 use steadfast_wire::recovery::{
-    AttachArgs, JournalArgs, RECORDED, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
-    WAITING, WAITING_FOR_YOU,
+    AttachArgs, COMPRESSION, JournalArgs, RECORDED, StatusArgs, StatusOk, StatusRes, SyncArgs,
+    SyncOk, SyncRes, WAITING, WAITING_FOR_YOU,
 };
 use steadfast_xdr::{Encode, Writer};
 
@@ -28,6 +33,8 @@ const PROCEDURES: &[Row] = &[
     Row::of::<Attach>(),
     Row::of::<Recovered>(),
     Row::of::<Detach>(),
+    Row::of::<compressed::Writez>(),
+    Row::of::<compressed::Readz>(),
 ];
 
 /// The recovery program.
@@ -65,7 +72,7 @@ impl Procedure for Status {
 
 fn tell(call: &Call<'_>, w: &mut Writer<'_>, target: &Target<'_>, is_async: bool, recorded: u32) {
     let is_waiting = call.shared.journaling_clients.is_waiting(target.share.id);
-    let flags = recorded | if is_waiting { WAITING } else { 0 };
+    let flags = COMPRESSION | recorded | if is_waiting { WAITING } else { 0 };
     let verifier = call.shared.verifier.now().to_be_bytes();
     StatusRes::Ok(StatusOk { is_async, verifier, flags }).encode(w);
 }

@@ -198,7 +198,7 @@ fn calls_of_procedures() -> Vec<(&'static str, Call, Got)> {
         ("PROC_UNAVAIL", Call { procedure: (NFS, 3, 22), ..null() }, ProcedureUnavailable),
         ("", Call { procedure: (NFS, 3, u32::MAX), ..null() }, ProcedureUnavailable),
         ("", Call { procedure: (NFSACL, 3, 5), ..null() }, ProcedureUnavailable),
-        ("", Call { procedure: (RECOVERY, 1, 6), ..null() }, ProcedureUnavailable),
+        ("", Call { procedure: (RECOVERY, 1, 8), ..null() }, ProcedureUnavailable),
         ("", Call { procedure: (MOUNT, 3, 6), ..null() }, ProcedureUnavailable),
         ("", Call { procedure: (MOUNT, 1, 7), ..null() }, ProcedureUnavailable),
         ("GARBAGE_ARGS", Call { arguments: vec![], ..mnt() }, Garbage),

@@ -61,7 +61,7 @@ mod tests {
                 // Values that need another option, or are shown without theirs.
                 let word = match word.as_str() {
                     "journal_size=1048576" => "journal=/journal,journal_size=64M".to_owned(),
-                    "journal_sync=always" | "compress" => format!("journal=/journal,{word}"),
+                    "journal_sync=always" => format!("journal=/journal,{word}"),
                     "minorversion=2" => format!("nfsvers=4,{word}"),
                     "acregmin" | "acregmax" | "acdirmin" | "acdirmax" => format!("{word}=40"),
                     _ => word,

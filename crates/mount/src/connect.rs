@@ -10,6 +10,7 @@ use steadfast_client::{
     mount, rpcbind,
 };
 
+use crate::compression::Compression;
 use crate::nfs4::{self, Client4};
 use crate::options::{Options, TRANSFER_BYTES_MAX, Version};
 use crate::server::Server;
@@ -296,7 +297,21 @@ fn connect_v3(
         recovery: OnceLock::new(),
         nfs4: None,
     });
-    abilities(server, mounted.handle, &identity, options).map_err(failed("asking for the root"))
+    let connected = abilities(server, mounted.handle, &identity, options);
+    let connected = connected.map_err(failed("asking for the root"))?;
+    if options.compresses {
+        agree_on_compression(&connected, &identity);
+    }
+    Ok(connected)
+}
+
+/// Asks the server whether it takes compressed data.
+fn agree_on_compression(connected: &Connected, identity: &Identity) {
+    let patience = Patience { pid: 0, until: Some(Instant::now() + STEP) };
+    let Connected { server, root, .. } = connected;
+    let asked = server.call(identity, patience, |nfs| nfs.recovery_status(root));
+    // It was connected just now: nothing is agreed on yet.
+    let _ = server.link.compression.set(Compression::agreed(&asked));
 }
 
 struct Ports {

@@ -101,6 +101,26 @@ pub struct MountStatus {
     /// Locks at the server, unless all are this host's alone.
     #[serde(default)]
     pub locks: Option<LocksStatus>,
+    /// How data is compressed on its way, with the option `compress`.
+    #[serde(default)]
+    pub compression: Option<CompressionStatus>,
+}
+
+/// Data that is compressed on its way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompressionStatus {
+    /// Whether the server takes it.
+    pub is_used: bool,
+    /// Why nothing is compressed, if that is so.
+    pub why_not: Option<String>,
+    /// Data that was sent compressed.
+    pub sent_bytes: u64,
+    /// As how much.
+    pub sent_as_bytes: u64,
+    /// Data that was received compressed.
+    pub received_bytes: u64,
+    /// As how much.
+    pub received_as_bytes: u64,
 }
 
 /// Locks of programs at the server.

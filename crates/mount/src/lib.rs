@@ -18,6 +18,7 @@
 
 mod attribute_cache;
 mod calls;
+mod compression;
 mod connect;
 mod counters;
 mod document;

@@ -216,7 +216,7 @@ pub struct Options {
     pub journal_bytes: u64,
     /// When the journal is made stable.
     pub journal_sync: JournalSync,
-    /// Data is compressed in the journal where that makes it smaller.
+    /// Data is compressed on its way and in the journal, where that makes it smaller.
     pub compresses: bool,
 }
 
@@ -383,17 +383,17 @@ impl Options {
             return Err(bad(text, "the least cache time is above the most"));
         }
         let default = Self::default();
-        let sizes = (options.journal_bytes, options.journal_sync, options.compresses);
-        if options.journal.is_none()
-            && sizes != (default.journal_bytes, default.journal_sync, default.compresses)
+        let of_journal = (options.journal_bytes, options.journal_sync);
+        if options.journal.is_none() && of_journal != (default.journal_bytes, default.journal_sync)
         {
-            return Err(bad(
-                text,
-                "journal_size, journal_sync and compress need journal=DIRECTORY",
-            ));
+            return Err(bad(text, "journal_size and journal_sync need journal=DIRECTORY"));
         }
         if matches!(options.version, Version::V4(_)) && options.journal.is_some() {
             let why = "a journal needs nfsvers=3: leave out journal= or nfsvers=4";
+            return Err(bad(text, why));
+        }
+        if matches!(options.version, Version::V4(_)) && options.compresses {
+            let why = "compress needs nfsvers=3: leave out compress or nfsvers=4";
             return Err(bad(text, why));
         }
         Ok(options)
@@ -611,6 +611,7 @@ mod tests {
             let version = parsed(&format!("nolock,{text}")).version;
             assert_eq!(version, Version::V4(minor), "{text}");
         }
+        assert!(parsed("compress").compresses && !parsed("compress,nocompress").compresses);
         let journal = parsed("journal=/j/k,journal_size=32M,journal_sync=always,compress");
         assert_eq!(journal.journal.as_deref(), Some(std::path::Path::new("/j/k")));
         assert_eq!((journal.journal_bytes, journal.compresses), (32 << 20, true));
@@ -644,6 +645,7 @@ mod tests {
             ("minorversion=2,nfsvers=4.1", "minorversion= is for nfsvers=4"),
             ("nfsvers=4.1,minorversion=2", "minorversion= is for nfsvers=4"),
             ("nolock,nfsvers=4.2,journal=/j", "a journal needs nfsvers=3"),
+            ("compress,nfsvers=4.2", "compress needs nfsvers=3"),
             ("sec=krb5p", "only sec=sys"),
             ("journal=var/x", "whole path, from /"),
             ("journal_sync=3", "need journal="),

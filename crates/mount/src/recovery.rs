@@ -241,6 +241,7 @@ impl Recovery {
             is_recorded: false,
             is_waiting: false,
             is_waited_for: false,
+            has_compression: false,
         };
         self.take_told(state, status);
     }

@@ -18,6 +18,7 @@ use steadfast_client::{
     ClientError, Identity, Procedure, Reply, RpcConnection, RpcTransport, append_record,
 };
 
+use crate::compression::Compression;
 use crate::counters::{Counters, index_of};
 use crate::document::ConnectionStatus;
 use crate::process;
@@ -80,6 +81,8 @@ pub(crate) struct Link {
     losses: AtomicU64,
     /// What the mount has done.
     pub(crate) counters: Counters,
+    /// How data is compressed on its way, if that is wanted.
+    pub(crate) compression: OnceLock<Compression>,
 }
 
 /// A call's place for its reply.
@@ -141,6 +144,7 @@ impl Link {
             greeter: OnceLock::new(),
             losses: AtomicU64::new(0),
             counters: Counters::default(),
+            compression: OnceLock::new(),
         });
         let mut first = Some(connection::open(server, None, from_reserved_port)?);
         for connection in &link.connections {
@@ -286,11 +290,17 @@ impl RpcTransport for Caller {
         identity: &Identity,
         arguments: &[u8],
     ) -> Result<Reply, ClientError> {
-        let since = Instant::now();
-        let outcome = self.carry(procedure, identity, arguments, since);
-        let has_failed = outcome.as_ref().map_or(true, is_failure);
-        self.link.counters.note_call(index_of(procedure), since.elapsed(), has_failed);
-        outcome
+        let carry = |procedure, arguments: &[u8]| {
+            let since = Instant::now();
+            let outcome = self.carry(procedure, identity, arguments, since);
+            let has_failed = outcome.as_ref().map_or(true, is_failure);
+            self.link.counters.note_call(index_of(procedure), since.elapsed(), has_failed);
+            outcome
+        };
+        match self.link.compression.get() {
+            Some(compression) => compression.exchange(procedure, arguments, carry),
+            None => carry(procedure, arguments),
+        }
     }
 }
 

@@ -8,13 +8,15 @@
 //! - `clients`, `clients-reno`, `clients-unlimited`: one, six and twelve clients at one time, and how long a small
 //!   call of another one waits, by the clients' congestion control;
 //! - `beside`: libnfs' tools and another FUSE client on the same shares;
-//! - `recovery`: 10,000 writes that a crash has left in a journal.
+//! - `recovery`: 10,000 writes that a crash has left in a journal;
+//! - `compress`: text that is written and read with and without compression on its way.
 //!
 //! All of it runs in network, mount and process namespaces of its own ([`crate::isolation`]). Each
 //! client has a network of its own, behind a switch; what the link's limit holds up waits there ([`site`]).
 
 mod beside;
 mod clients;
+mod compress;
 mod loads;
 mod recovery;
 mod site;
@@ -53,6 +55,7 @@ const SECTIONS: &[Section] = &[
     },
     Section { name: "beside", measure: beside::measure },
     Section { name: "recovery", measure: recovery::measure },
+    Section { name: "compress", measure: compress::measure },
 ];
 
 /// What the command line says.

@@ -448,6 +448,7 @@ fn engine(
         ready.table.clone(),
         Arc::clone(access) as _,
     );
+    engine.set_cpus(std::thread::available_parallelism().map_or(1, usize::from));
     // Once the new state is kept, no later start knows that there was another before.
     let nsm = Nsm::open(&state.path, clients.is_lost)?;
     clients.keep(&mut engine);

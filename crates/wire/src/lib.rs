@@ -6,11 +6,15 @@
 //! are checked while reading. What a field means to a server is not this crate's business: it
 //! must never know a file system, a share or a connection.
 //!
+//! [`frame`] has the one thing that is no field: data of files that READZ and WRITEZ of the recovery program carry
+//! compressed.
+//!
 //! Results have types where somebody reads them: all but those of NFSv2. The server writes most results of NFSv3 and
 //! NFSv4 straight from its storage's attributes.
 #![forbid(unsafe_code)]
 
 mod codec;
+pub mod frame;
 pub mod mount;
 pub mod nfs2;
 pub mod nfs3;

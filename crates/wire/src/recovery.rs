@@ -5,10 +5,14 @@
 use steadfast_xdr::{Decode, Encode, Reader, Writer, XdrError};
 
 use crate::codec::structure;
-use crate::nfs3::{NfsFh3, NfsStat3};
+use crate::nfs3::{DATA_BYTES_MAX, Fattr3, NfsFh3, NfsStat3, Res3, StableHow};
 
 /// Number of the program, of the range that users define (RFC 5531 §8.2).
 pub const PROGRAM: u32 = 0x2053_4a52;
+/// Number of WRITEZ.
+pub const WRITEZ: u32 = 6;
+/// Number of READZ.
+pub const READZ: u32 = 7;
 /// Length of a journal's name in bytes.
 pub const JOURNAL_BYTES: usize = 16;
 /// Longest name of a client in bytes.
@@ -19,6 +23,8 @@ pub const RECORDED: u32 = 1;
 pub const WAITING: u32 = 2;
 /// A flag of ATTACH: the server waits for this client. Nobody else was served on the share since it has started.
 pub const WAITING_FOR_YOU: u32 = 4;
+/// A flag of STATUS and ATTACH: the server has READZ and WRITEZ.
+pub const COMPRESSION: u32 = 8;
 /// Length of a write verifier in bytes (`NFS3_WRITEVERFSIZE`, RFC 1813 §2.4).
 pub const VERIFIER_BYTES: usize = 8;
 
@@ -72,7 +78,7 @@ structure! {
         pub is_async: bool,
         /// The write verifier, as WRITE and COMMIT give it.
         pub verifier: [u8; VERIFIER_BYTES],
-        /// [`RECORDED`], [`WAITING`], [`WAITING_FOR_YOU`]. A client ignores those that it does not know.
+        /// [`RECORDED`], [`WAITING`], [`WAITING_FOR_YOU`], [`COMPRESSION`]. A client ignores those that it does not know.
         pub flags: u32,
     }
 }
@@ -85,6 +91,43 @@ structure! {
         pub verifier: [u8; VERIFIER_BYTES],
     }
 }
+
+structure! {
+    /// Arguments of WRITEZ: those of WRITE (RFC 1813 §3.3.7), with the data as a frame ([`crate::frame`]). Its result
+    /// is that of WRITE.
+    #[derive(Copy)]
+    pub struct WritezArgs<'a> {
+        /// The file.
+        pub file: NfsFh3<'a>,
+        /// From this byte.
+        pub offset: u64,
+        /// How many bytes the data has; whether that is true of the frame is the server's to check.
+        pub count: u32,
+        /// How stable at least.
+        pub stable: StableHow,
+        /// The data, compressed.
+        pub frame: &'a [u8]; max DATA_BYTES_MAX,
+    }
+}
+
+structure! {
+    /// What READZ tells: as READ (RFC 1813 §3.3.6), of which it has the arguments.
+    pub struct ReadzOk<'a> {
+        /// The file's attributes.
+        pub file_attributes: Option<Fattr3>,
+        /// How many bytes the data has; whether that is true is the reader's to check.
+        pub count: u32,
+        /// Whether the file ends there.
+        pub eof: bool,
+        /// Whether `data` is a frame ([`crate::frame`]).
+        pub is_compressed: bool,
+        /// The data, as it is or compressed.
+        pub data: &'a [u8]; max DATA_BYTES_MAX,
+    }
+}
+
+/// Result of READZ.
+pub type ReadzRes<'a> = Res3<ReadzOk<'a>, Option<Fattr3>>;
 
 /// Declares a result: a status, and what follows `NFS3_OK`.
 macro_rules! result {

@@ -127,6 +127,8 @@ types! {
     recovery_sync: recovery::SyncArgs<'_>;
     recovery_attach: recovery::AttachArgs<'_>;
     recovery_journal: recovery::JournalArgs<'_>;
+    recovery_writez: recovery::WritezArgs<'_>;
+    recovery_readz_result: recovery::ReadzRes<'_>;
     recovery_status_result: recovery::StatusRes;
     recovery_sync_result: recovery::SyncRes;
 }

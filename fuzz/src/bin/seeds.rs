@@ -26,7 +26,7 @@ use steadfast_intent_log::{
 use steadfast_recovery::{Action, BegunCall, FileSystemIdentity, ObjectKey, Place};
 use steadfast_shares::{ClientPattern, Names};
 use steadfast_vfs::{CallName, StorageHandle, Time};
-use steadfast_wire::List;
+use steadfast_wire::{List, frame};
 use steadfast_wire::mount::{
     DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,
 };
@@ -41,7 +41,7 @@ use steadfast_wire::nfs4::{
     OpenClaim4, OpenHow4, PutFh4Args, Read4Args, ReadDir4Args, StateId4, Write4Args,
 };
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Args};
-use steadfast_wire::recovery::{StatusArgs, SyncArgs};
+use steadfast_wire::recovery::{StatusArgs, SyncArgs, WritezArgs};
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
 use steadfast_wire::{nfs2, nlm, nsm};
@@ -472,6 +472,10 @@ fn nfsacl(seeds: &Seeds<'_>) -> io::Result<()> {
     seeds.picked(target, "getacl_arguments", 0, &Getacl3Args { object, mask: 15 })?;
     seeds.picked(target, "setacl_arguments", 1, &Setacl3Args { object, acls: acls(3) })?;
     seeds.picked(target, "lists", 2, &acls(15))?;
+    let data = b"a line of text\n".repeat(100);
+    let frame = frame::compress(&data).unwrap_or_default();
+    let length = (data.len() as u16).to_le_bytes();
+    seeds.put(target, "frame", &[&length[..], &frame].concat())?;
     let results = [vec![1], words(&[0, 0]), written(&acls(15))].concat();
     seeds.put(target, "getacl", &results)
 }
@@ -520,6 +524,14 @@ fn engine(seeds: &Seeds<'_>, arguments: &[(u8, &'static str, Vec<u8>)]) -> io::R
     let failing = [step(0x88, 2, 3, &sync), step(8, 2, 4, &sync)].concat();
     let calls = [step(8, 1, 1, &status), step(8, 2, 2, &sync), failing].concat();
     seeds.put(target, "recovery", &calls)?;
+    let data = b"a line of text\n".repeat(100);
+    let frame = frame::compress(&data).unwrap_or_default();
+    let (file, count) = (NfsFh3(&file), data.len() as u32);
+    let stable = StableHow::FileSync;
+    let writez = written(&WritezArgs { file, offset: 0, count, stable, frame: &frame });
+    let readz = written(&Read3Args { file, offset: 0, count: 4096 });
+    let calls = [step(8, 6, 1, &writez), step(8, 7, 2, &readz)].concat();
+    seeds.put(target, "compressed", &calls)?;
     let path = written(&DirPath { path: b"/a/d" });
     let mounts: Vec<u8> =
         (0..6).flat_map(|procedure| step(3, procedure, procedure, &path)).collect();

@@ -126,6 +126,8 @@ const CORE_MAY_NEED: &[&str] = &[
     "toml_edit",
     "twox-hash",
     "zerocopy",
+    // From bytes to bytes: its readers and writers of streams are not used.
+    "zstd",
 ];
 
 pub(super) fn faults(metadata: &Value) -> Result<Vec<String>> {

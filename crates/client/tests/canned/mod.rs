@@ -64,6 +64,12 @@ pub(crate) fn read_results(key: Key, results: &[u8]) -> Option<Result<Room, Clie
                 3 => Some(client.recovery_attach(&object, [7; 16], b"name").map(|_| Room::new())),
                 4 => Some(client.recovery_done(&object, [7; 16]).map(|_| Room::new())),
                 5 => Some(client.recovery_detach(&object, [7; 16]).map(|_| Room::new())),
+                6 => Some(
+                    client
+                        .recovery_writez(&object, 0, (b"frame", 5), StableHow::Unstable)
+                        .map(|_| Room::new()),
+                ),
+                7 => Some(client.recovery_readz(&object, 0, 1 << 20).map(|_| Room::new())),
                 _ => None,
             }
         }

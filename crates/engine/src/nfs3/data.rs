@@ -1,8 +1,10 @@
 //! READ, WRITE, COMMIT, READLINK (RFC 1813 §3.3.5 to §3.3.7, §3.3.21).
 
+use std::borrow::Cow;
+
 use steadfast_state::ShareAccess;
-use steadfast_vfs::{Caller, FsError, ReadPlace, Wcc, WriteHow};
-use steadfast_wire::nfs3::{Commit3Args, Read3Args, Readlink3Args, StableHow, Write3Args};
+use steadfast_vfs::{Caller, FsError, ReadDone, ReadPlace, Wcc, WriteHow};
+use steadfast_wire::nfs3::{Commit3Args, NfsFh3, Read3Args, Readlink3Args, StableHow, Write3Args};
 use steadfast_xdr::Writer;
 
 use super::encode;
@@ -49,28 +51,13 @@ impl Procedure for Read {
     type Arguments<'a> = Read3Args<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &Read3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
-        let count = arguments.count.min(call.transfer_bytes_max());
         let start = reply.bytes.len();
         let mut w = Writer::new(&mut reply.bytes);
         encode::ok(&mut w);
         w.zeros(encode::POST_OP_ATTR_BYTES + 4 + 4 + 4);
         let data_start = reply.bytes.len();
         let may_be_place = reply.may_place_files;
-        let result = call.resolve(arguments.file.0).and_then(|target| {
-            call.require_not_denied(&target, ShareAccess::READ)?;
-            call.begin_read(&target, None)?;
-            call.read(&target, |caller: &Caller<'_>| {
-                target.storage.read(
-                    caller,
-                    &target.handle,
-                    arguments.offset,
-                    count,
-                    may_be_place,
-                    &mut reply.bytes,
-                )
-            })
-        });
-        match result {
+        match read(call, arguments, may_be_place, &mut reply.bytes) {
             Ok(done) => {
                 let mut head = Vec::with_capacity(data_start - start);
                 let mut w = Writer::new(&mut head);
@@ -97,6 +84,27 @@ impl Procedure for Read {
     }
 }
 
+/// What READ does, whatever form its result has: appends the data, or with `may_be_place` may answer with a range of
+/// the file.
+///
+/// # Errors
+/// As the result of READ tells.
+pub(crate) fn read(
+    call: &mut Call<'_>,
+    arguments: &Read3Args<'_>,
+    may_be_place: bool,
+    into: &mut Vec<u8>,
+) -> Result<ReadDone, FsError> {
+    let count = arguments.count.min(call.transfer_bytes_max());
+    let target = call.resolve(arguments.file.0)?;
+    call.require_not_denied(&target, ShareAccess::READ)?;
+    call.begin_read(&target, None)?;
+    call.read(&target, |caller: &Caller<'_>| {
+        let offset = arguments.offset;
+        target.storage.read(caller, &target.handle, offset, count, may_be_place, into)
+    })
+}
+
 pub(super) struct Write;
 
 impl Procedure for Write {
@@ -104,49 +112,63 @@ impl Procedure for Write {
     type Arguments<'a> = Write3Args<'a>;
 
     fn run(call: &mut Call<'_>, arguments: &Write3Args<'_>, reply: &mut ReplyBuffer) -> Outcome {
-        let mut w = Writer::new(&mut reply.bytes);
-        let how = match arguments.stable {
-            StableHow::Unstable => WriteHow::Unstable,
-            StableHow::DataSync => WriteHow::DataSync,
-            StableHow::FileSync => WriteHow::FileSync,
-        };
-        // `count` says how many of the bytes sent are to be written.
-        let data = arguments.data.get(..arguments.count as usize).unwrap_or(arguments.data);
-        let resolved = call.resolve(arguments.file.0).and_then(|target| {
-            call.require_not_denied(&target, ShareAccess::WRITE)?;
-            let change = call.begin_change(&target, None)?;
-            Ok((target, change))
-        });
-        let (target, _change) = match resolved {
-            Ok(resolved) => resolved,
-            Err(error) => {
-                return call.fail(&mut w, error);
-            }
-        };
-        // The verifier is taken before the data: a flush that fails in between makes the client send
-        // the data again, which is safe; the other order could hide the loss.
-        let verifier = call.shared.verifier.now();
-        let durable =
-            target.storage.write(&target.caller(), &target.handle, arguments.offset, data, how);
-        let encoded = durable.map(|changed| match changed.result {
-            Ok(written) => {
-                encode::ok(&mut w);
-                encode::wcc_data(&mut w, &changed.wcc);
-                w.u32(written.count);
-                w.u32(match written.committed {
-                    WriteHow::Unstable => StableHow::Unstable,
-                    WriteHow::DataSync => StableHow::DataSync,
-                    WriteHow::FileSync => StableHow::FileSync,
-                } as u32);
-                w.u64(verifier);
-            }
-            Err(error) => {
-                w.u32(status(error) as u32);
-                encode::wcc_data(&mut w, &changed.wcc);
-            }
-        });
-        call.barrier(encoded)
+        let Write3Args { file, offset, count, stable, data } = arguments;
+        write(call, (file, *offset, *stable), reply, || {
+            // `count` says how many of the bytes sent are to be written.
+            Ok(data.get(..*count as usize).unwrap_or(data).into())
+        })
     }
+}
+
+/// What WRITE does, whatever form its data has: to a file, from an offset, this stable at least. `data` is not asked for where the
+/// share, its rules for the caller's address and user (read-only ones too), or what others have opened forbid the call. Whether the
+/// file's mode allows it the storage finds out later.
+pub(crate) fn write<'d>(
+    call: &mut Call<'_>,
+    (file, offset, stable): (&NfsFh3<'_>, u64, StableHow),
+    reply: &mut ReplyBuffer,
+    data: impl FnOnce() -> Result<Cow<'d, [u8]>, FsError>,
+) -> Outcome {
+    let mut w = Writer::new(&mut reply.bytes);
+    let how = match stable {
+        StableHow::Unstable => WriteHow::Unstable,
+        StableHow::DataSync => WriteHow::DataSync,
+        StableHow::FileSync => WriteHow::FileSync,
+    };
+    let resolved = call.resolve(file.0).and_then(|target| {
+        call.require_not_denied(&target, ShareAccess::WRITE)?;
+        let data = data()?;
+        let change = call.begin_change(&target, None)?;
+        Ok((target, data, change))
+    });
+    let (target, data, _change) = match resolved {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            return call.fail(&mut w, error);
+        }
+    };
+    // The verifier is taken before the data: a flush that fails in between makes the client send
+    // the data again, which is safe; the other order could hide the loss.
+    let verifier = call.shared.verifier.now();
+    let durable = target.storage.write(&target.caller(), &target.handle, offset, &data, how);
+    let encoded = durable.map(|changed| match changed.result {
+        Ok(written) => {
+            encode::ok(&mut w);
+            encode::wcc_data(&mut w, &changed.wcc);
+            w.u32(written.count);
+            w.u32(match written.committed {
+                WriteHow::Unstable => StableHow::Unstable,
+                WriteHow::DataSync => StableHow::DataSync,
+                WriteHow::FileSync => StableHow::FileSync,
+            } as u32);
+            w.u64(verifier);
+        }
+        Err(error) => {
+            w.u32(status(error) as u32);
+            encode::wcc_data(&mut w, &changed.wcc);
+        }
+    });
+    call.barrier(encoded)
 }
 
 pub(super) struct Commit;

@@ -4,7 +4,7 @@
 //! alone.
 
 mod attributes;
-mod data;
+pub(crate) mod data;
 mod decode;
 mod directory;
 pub(crate) mod encode;

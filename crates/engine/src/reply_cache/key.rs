@@ -64,7 +64,8 @@ impl CallKey {
             IpAddr::V4(address) => u128::from(address.to_bits()),
             IpAddr::V6(address) => address.to_bits(),
         };
-        // Of the programs served, numbers have 20 bits, versions 4 and procedures 8.
+        // Of the programs served, numbers have 20 bits, versions 4 and procedures 8. That of the recovery program
+        // has more, and loses its upper bits, which makes it no other's number.
         let operation = (program << 12) ^ (version << 8) ^ procedure;
         // A client does not change the transport of a mount: these are two callers.
         let way = match transport {

@@ -4,6 +4,7 @@
 mod async_callers;
 #[path = "../common/asynchronous.rs"]
 mod asynchronous;
+mod compressed;
 mod late;
 mod recovery;
 mod suspended;

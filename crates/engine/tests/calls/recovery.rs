@@ -7,7 +7,7 @@ use steadfast_vfs::FsError;
 use steadfast_vfs::model::ModelFs;
 use steadfast_wire::nfs3::{NfsFh3, NfsStat3};
 use steadfast_wire::recovery::{
-    PROGRAM, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
+    COMPRESSION, PROGRAM, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
 };
 use steadfast_xdr::{Decode, Encode, Reader, Writer};
 
@@ -51,7 +51,7 @@ fn status_tells_whether_the_caller_is_async_and_the_verifier_of_his_writes() {
     let verifier = *told.last_chunk::<8>().unwrap();
     for is_async in [false, true, false] {
         asynchronous::set_async(&bench.engine, is_async);
-        let expected = StatusRes::Ok(StatusOk { is_async, verifier, flags: 0 });
+        let expected = StatusRes::Ok(StatusOk { is_async, verifier, flags: COMPRESSION });
         assert_eq!(bench.recovery_status(&root), expected);
         assert_eq!(bench.recovery_status(&file), expected);
     }

@@ -148,6 +148,7 @@ fn asynchronous(sync_takes: Duration, ring_bytes: u64) -> Scene {
         is_recorded: true,
         is_waiting: false,
         is_waited_for: false,
+        has_compression: false,
     };
     scene.keeping.recovery.told(status);
     scene

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use steadfast_client::Identity;
 
+use crate::compression::Compression;
 use crate::connect::Specification;
 use crate::counters::Counted;
 use crate::document::{
@@ -134,6 +135,7 @@ impl Subject {
             data: self.data(),
             journal: self.journal(),
             locks: self.volume.locks().map(|locks| locks.told()),
+            compression: link.compression.get().map(Compression::told),
         }
     }
 }

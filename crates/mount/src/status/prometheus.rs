@@ -6,7 +6,8 @@ use std::fmt::Write;
 
 use super::place::MountPoint;
 use crate::document::{
-    ConnectionStatus, DataStatus, JournalStatus, MountStatus, ProcedureStatus, shown,
+    CompressionStatus, ConnectionStatus, DataStatus, JournalStatus, MountStatus, ProcedureStatus,
+    shown,
 };
 
 /// A mount, with its answer if it has one.
@@ -41,6 +42,7 @@ pub fn text(mounts: &[Told<'_>]) -> String {
     page.connections();
     page.procedures();
     page.bytes();
+    page.compression();
     page.data();
     page.journal();
     page.recoveries();
@@ -259,6 +261,31 @@ impl Page<'_> {
                 it.cache_misses
             }),
         ]);
+    }
+
+    fn compression(&mut self) {
+        use Kind::{Counter, Gauge};
+        let metrics: [Metric<CompressionStatus, u64>; 5] = [
+            ("compression_used", Gauge, "Whether the server takes compressed data.", |it| {
+                u64::from(it.is_used)
+            }),
+            ("compressed_sent_bytes_total", Counter, "Data that was sent compressed.", |it| {
+                it.sent_bytes
+            }),
+            ("compressed_sent_as_bytes_total", Counter, "As how much it was sent.", |it| {
+                it.sent_as_bytes
+            }),
+            ("compressed_received_bytes_total", Counter, "Data that came compressed.", |it| {
+                it.received_bytes
+            }),
+            ("compressed_received_as_bytes_total", Counter, "As how much it came.", |it| {
+                it.received_as_bytes
+            }),
+        ];
+        for (name, kind, help, value) in metrics {
+            let told = |status: &MountStatus| Some(value(status.compression.as_ref()?).to_string());
+            self.each((name, kind, help), told);
+        }
     }
 
     fn data(&mut self) {

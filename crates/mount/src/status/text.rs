@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::{
-    AskError, DataStatus, Flushed, JournalStatus, MountPoint, MountStatus, RecoveriesStatus,
+    AskError, CompressionStatus, DataStatus, Flushed, JournalStatus, MountPoint, MountStatus,
+    RecoveriesStatus,
 };
 use steadfast_journal::manifest::utc;
 
@@ -85,6 +86,9 @@ fn append(text: &mut String, status: &MountStatus) {
         bytes(status.received_bytes),
         bytes(status.sent_bytes)
     );
+    if let Some(told) = &status.compression {
+        compression(text, told);
+    }
     let asked = status.cache_hits.saturating_add(status.cache_misses);
     push!(
         text,
@@ -104,6 +108,22 @@ fn append(text: &mut String, status: &MountStatus) {
     }
     if let Some(journal) = &status.journal {
         append_journal(text, journal, status.now_unix_ms);
+    }
+}
+
+fn compression(text: &mut String, told: &CompressionStatus) {
+    if let Some(why) = &told.why_not {
+        push!(text, "    NOTHING IS COMPRESSED: {why}");
+    }
+    if told.is_used || told.sent_bytes > 0 || told.received_bytes > 0 {
+        push!(
+            text,
+            "    compressed: {} of data received as {}, {} sent as {}",
+            bytes(told.received_bytes),
+            bytes(told.received_as_bytes),
+            bytes(told.sent_bytes),
+            bytes(told.sent_as_bytes)
+        );
     }
 }
 

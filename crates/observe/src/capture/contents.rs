@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 
 use steadfast_wire::nfs2::NfsFh2;
 use steadfast_wire::nfs3::{self, NfsFh3};
+use steadfast_wire::recovery::{self, READZ, WRITEZ};
 use steadfast_wire::rpc::{CallHeader, RPCSEC_GSS, ReplyHeader, ReplyStatus};
 use steadfast_xdr::{Decode, Reader, XdrError};
 
@@ -71,6 +72,7 @@ enum Results {
     NoContents,
     Read2,
     Read3,
+    Readz,
     Compound,
     Unknown,
 }
@@ -173,7 +175,9 @@ fn of_call(bytes: &[u8], names: &mut Names, is_cut: bool) -> (usize, bool) {
     }
     let head_bytes = match (header.prog, header.vers, header.proc_) {
         (nfs3::PROGRAM, 2, 8) => behind::<NfsFh2<'_>>(&mut r, 12 + 4).unwrap_or(all),
-        (nfs3::PROGRAM, 3, 7) => behind::<NfsFh3<'_>>(&mut r, 8 + 4 + 4 + 4).unwrap_or(begin),
+        (nfs3::PROGRAM, 3, 7) | (recovery::PROGRAM, 1, WRITEZ) => {
+            behind::<NfsFh3<'_>>(&mut r, 8 + 4 + 4 + 4).unwrap_or(begin)
+        }
         (nfs3::PROGRAM, 4, COMPOUND) => compound::of_call(&mut r, names, is_cut).unwrap_or(all),
         _ => all,
     };
@@ -186,6 +190,7 @@ fn results_of(executed: Executed) -> Results {
     match (program, version, procedure) {
         (nfs3::PROGRAM, 2, 6) => Results::Read2,
         (nfs3::PROGRAM, 3, 6) => Results::Read3,
+        (recovery::PROGRAM, 1, READZ) => Results::Readz,
         (nfs3::PROGRAM, 4, COMPOUND) => Results::Compound,
         _ if programs::is_known(program, version) => Results::NoContents,
         _ => Results::Unknown,
@@ -221,17 +226,18 @@ fn of_reply(bytes: &[u8], results: Results, is_cut: bool) -> usize {
         Results::NoContents => all,
         Results::Unknown => begin,
         Results::Compound => compound::of_reply(&mut r, is_cut).unwrap_or(all),
-        Results::Read2 | Results::Read3 if !is_read => all,
+        Results::Read2 | Results::Read3 | Results::Readz if !is_read => all,
         // Attributes and the length.
         Results::Read2 => begin + 4 + FATTR2_BYTES + 4,
-        // Attributes if they are there, count, end and length.
-        Results::Read3 => {
+        // Attributes if they are there, count, end and length. READZ tells whether it is compressed, too.
+        Results::Read3 | Results::Readz => {
             let _status = r.u32();
             let attributes = match r.bool() {
                 Ok(true) => FATTR3_BYTES,
                 _ => 0,
             };
-            begin + 4 + 4 + attributes + 4 + 4 + 4
+            let kind = if results == Results::Readz { 4 } else { 0 };
+            begin + 4 + 4 + attributes + 4 + 4 + kind + 4
         }
     }
 }

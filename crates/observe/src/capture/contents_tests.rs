@@ -36,6 +36,7 @@ fn writes(which: usize) -> (Vec<u8>, (u32, u32, u32)) {
     match which {
         0 => ([&[5; 32][..], &words(&[0, 0, 64]), &data].concat(), (nfs3::PROGRAM, 2, 8)),
         1 => ([handle, words(&[0, 0, 64, 2]), data].concat(), (nfs3::PROGRAM, 3, 7)),
+        4 => ([handle, words(&[0, 0, 900, 2]), data].concat(), (recovery::PROGRAM, 1, WRITEZ)),
         2 => (in_compound(of_operation(Op4::Write, &[&[1; 16], &words(&[0, 0, 2]), &data])), v4),
         _ => {
             let name = opaque(b"user.name");
@@ -77,6 +78,11 @@ fn reads(which: usize) -> ((u32, u32, u32), Vec<u8>, Vec<u8>) {
             let head = words(&[Op4::ReadPlus as u32, 0, 1, 1, 0, 0, 0]);
             (v4, call(read), results(&[&head, &data]))
         }
+        6 => {
+            let handle = [written(&NfsFh3(b"some handle")), words(&[0, 0, 900])].concat();
+            let results = [words(&[0, 1]), vec![0; 84], words(&[900, 1, 1]), data].concat();
+            ((recovery::PROGRAM, 1, READZ), handle, results)
+        }
         _ => {
             let get = of_operation(Op4::GetXattr, &[&opaque(b"user.name")]);
             (v4, call(get), results(&[&words(&[Op4::GetXattr as u32, 0]), &data]))
@@ -114,14 +120,14 @@ fn assert_without(limiter: &mut Limiter, message: &Message<'_>) -> usize {
 #[test]
 fn contents_are_left_out_and_all_before_them_is_kept() {
     let mut limiter = Limiter::default();
-    for which in 0..4 {
+    for which in 0..5 {
         let (arguments, program) = writes(which);
         let bytes = call(7, program, &arguments);
         let kept = assert_without(&mut limiter, &message(&bytes, usize::MAX, false));
         let begin = bytes.iter().position(|byte| *byte == CONTENTS[0]).unwrap();
         assert_eq!(kept, begin, "{which}");
     }
-    for which in 0..6 {
+    for which in 0..7 {
         let (program, arguments, results) = reads(which);
         limiter.limit(&message(&call(7, program, &arguments), usize::MAX, false));
         let bytes = reply(7, &results);
@@ -223,12 +229,12 @@ fn a_reply_to_another_call_of_the_same_number_has_its_own_results() {
 fn exchange(which: usize, xid: u32) -> (Vec<u8>, Vec<u8>, (u32, u32, u32)) {
     match which {
         0 => (getattr(xid), reply(xid, &words(&[0; 22])), GETATTR),
-        1..=4 => {
+        1..=5 => {
             let (arguments, program) = writes(which - 1);
             (call(xid, program, &arguments), reply(xid, &words(&[0; 30])), program)
         }
         _ => {
-            let (program, arguments, results) = reads(which - 5);
+            let (program, arguments, results) = reads(which - 6);
             (call(xid, program, &arguments), reply(xid, &results), program)
         }
     }
@@ -241,7 +247,7 @@ proptest! {
     fn contents_are_left_out_whatever_is_dropped(
         messages in proptest::collection::vec(
             (
-                0..11_usize,
+                0..13_usize,
                 7..9_u32,
                 any::<[bool; 2]>(),
                 prop_oneof![Just(usize::MAX), 0..400_usize],
@@ -263,8 +269,8 @@ proptest! {
 
     #[test]
     fn contents_are_left_out_however_messages_are_cut_and_damaged(
-        which in 0..4_usize,
-        read in 0..6_usize,
+        which in 0..5_usize,
+        read in 0..7_usize,
         kept in 0..400_usize,
         kept_of_reply in 0..400_usize,
         damage in proptest::option::of((any::<u16>(), 0..0xc7_u8)),

@@ -361,6 +361,12 @@ fn read_results(
             nfs3_results(call, r, names, outcome)?;
         }
         (_, nfs3::PROGRAM, 2) => nfs2_results(call, r, names, outcome)?,
+        (_, recovery::PROGRAM, 1) if matches!(key.number, recovery::WRITEZ | recovery::READZ) => {
+            outcome.status = Some(Status::of(r.u32()?));
+            if outcome.status == Some(Status::Ok) {
+                data_results(key.number == recovery::READZ, r, outcome)?;
+            }
+        }
         (_, nfsacl::PROGRAM | recovery::PROGRAM, _) => {
             outcome.status = Some(Status::of(r.u32()?));
         }
@@ -398,21 +404,22 @@ fn nfs3_results(
     }
     match call.key.number {
         3 => made3(call, r, names)?,
-        6 => {
-            attributes3(r)?;
-            outcome.read_bytes = u64::from(r.u32()?);
-        }
-        7 => {
-            if r.bool()? {
-                r.fixed_opaque(WCC_ATTR3_BYTES)?;
-            }
-            attributes3(r)?;
-            outcome.written_bytes = u64::from(r.u32()?);
-        }
+        6 | 7 => data_results(call.key.number == 6, r, outcome)?,
         // CREATE to MKNOD may tell the handle.
         8..=11 if r.bool()? => made3(call, r, names)?,
         _ => {}
     }
+    Ok(())
+}
+
+/// How many bytes were read or written: of READ and WRITE, also of data that is compressed on its way.
+fn data_results(is_read: bool, r: &mut Reader<'_>, outcome: &mut Outcome) -> Result<(), XdrError> {
+    if !is_read && r.bool()? {
+        r.fixed_opaque(WCC_ATTR3_BYTES)?;
+    }
+    attributes3(r)?;
+    let bytes = u64::from(r.u32()?);
+    *(if is_read { &mut outcome.read_bytes } else { &mut outcome.written_bytes }) = bytes;
     Ok(())
 }
 

@@ -124,7 +124,8 @@ const RPCBIND: &[&str] = &[
     "getaddrlist",
     "getstat",
 ];
-const RECOVERY: &[&str] = &["null", "status", "sync"];
+const RECOVERY: &[&str] =
+    &["null", "status", "sync", "attach", "recovered", "detach", "writez", "readz"];
 const QUOTA: &[&str] = &["null", "getquota", "getactivequota", "setquota", "setactivequota"];
 const NLM: &[&str] = &[
     "null",
@@ -371,6 +372,8 @@ mod tests {
             (100_000, 2, 3, "portmap2 getport"),
             (100_000, 4, 11, "rpcbind4 getaddrlist"),
             (0x2053_4a52, 1, 2, "recovery1 sync"),
+            (0x2053_4a52, 1, 5, "recovery1 detach"),
+            (0x2053_4a52, 1, 7, "recovery1 readz"),
             (0x4000_0000, 1, 1, "nfs4 cb_compound"),
             (7, 1, 1, "program7.1 1"),
         ];

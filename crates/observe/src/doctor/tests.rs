@@ -522,6 +522,30 @@ fn small_calls_of_the_kernels_server_are_found() {
 }
 
 #[test]
+fn the_cache_is_not_judged_by_compressed_bytes() {
+    // 100 MiB were read, half of that from disks.
+    for (compressed_mib, is_found) in [(0, true), (4, true), (6, false), (100, false)] {
+        let mut case = healthy(9);
+        let of = |protocol: &str, name: &str, mib: u64| Operation {
+            protocol: protocol.to_owned(),
+            name: name.to_owned(),
+            calls: 1000,
+            bytes_out: mib << 20,
+            ..Operation::default()
+        };
+        let reads = [of("nfs", "READ", 0), of("recovery", "READZ", 0)];
+        case.before.steadfast.as_mut().expect("one").statistics.operations = reads.to_vec();
+        let plain_mib = 100 - compressed_mib;
+        case.server().statistics.operations =
+            vec![of("nfs", "READ", plain_mib), of("recovery", "READZ", compressed_mib)];
+        let before = case.before.disks[0].counters.read_bytes;
+        case.disk().counters.read_bytes = before + (50 << 20);
+        let findings = case.report().findings;
+        assert_eq!(case.has("read-cache"), is_found, "{compressed_mib} MiB: {findings:?}");
+    }
+}
+
+#[test]
 fn what_is_long_past_is_an_advice() {
     let mut case = healthy(3);
     // Nothing comes between the looks.

@@ -12,7 +12,9 @@ use steadfast_wire::nfs3::{
     SetTime3, SpecData3, StableHow, WccAttr3, WccData3, Write3Args, Write3Ok, Write3Res,
 };
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Ok, Getacl3Res, SecAttr};
-use steadfast_wire::recovery::{StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes};
+use steadfast_wire::recovery::{
+    ReadzOk, ReadzRes, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes, WritezArgs,
+};
 use steadfast_wire::rpc::{
     AcceptStat, AuthStat, AuthSys, CallHeader, OpaqueAuth, RejectStat, ReplyHeader, ReplyStatus,
 };
@@ -160,6 +162,21 @@ fn the_recovery_program() {
     check(&SyncRes::Ok(SyncOk { verifier }), b"\0\0\0\0verifier");
     check(&StatusRes::Failed(NfsStat3::Stale), b"\0\0\0\x46");
     check(&SyncRes::Failed(NfsStat3::Io), b"\0\0\0\x05");
+    let writez = WritezArgs {
+        file: object,
+        offset: 6,
+        count: 7,
+        stable: StableHow::FileSync,
+        frame: b"frame",
+    };
+    let bytes =
+        [&handle[..], b"\0\0\0\0\0\0\0\x06\0\0\0\x07\0\0\0\x02\0\0\0\x05frame\0\0\0"].concat();
+    check(&writez, &bytes);
+    let readz =
+        ReadzOk { file_attributes: None, count: 9, eof: true, is_compressed: true, data: b"abc" };
+    let bytes = b"\0\0\0\0\0\0\0\0\0\0\0\x09\0\0\0\x01\0\0\0\x01\0\0\0\x03abc\0";
+    check::<ReadzRes<'_>>(&Res3::Ok(readz), bytes);
+    check::<ReadzRes<'_>>(&Res3::Failed(NfsStat3::Stale, None), b"\0\0\0\x46\0\0\0\0");
 }
 
 const FATTR: Fattr3 = Fattr3 {

@@ -21,7 +21,8 @@ use steadfast_wire::nfs3::{
 };
 use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, Getacl3Ok, SecAttr, Setacl3Args};
 use steadfast_wire::recovery::{
-    AttachArgs, JournalArgs, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
+    AttachArgs, JournalArgs, ReadzOk, StatusArgs, StatusOk, StatusRes, SyncArgs, SyncOk, SyncRes,
+    WritezArgs,
 };
 use steadfast_wire::rpc::{
     AcceptStat, AuthStat, AuthSys, CallHeader, OpaqueAuth, RejectStat, ReplyHeader, ReplyStatus,
@@ -356,6 +357,8 @@ structures! {
     SyncArgs<'p> { object }
     AttachArgs<'p> { object journal name }
     JournalArgs<'p> { object journal }
+    WritezArgs<'p> { file offset count stable frame }
+    ReadzOk<'p> { file_attributes count eof is_compressed data }
     StatusOk { is_async verifier flags }
     SyncOk { verifier }
 }
