@@ -6,6 +6,8 @@
 //! again with the same xid, so that the server's duplicate request cache recognises them.
 
 mod connection;
+mod flights;
+mod window;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,6 +25,7 @@ use crate::document::ConnectionStatus;
 use crate::process;
 pub(crate) use connection::CONNECTING;
 use connection::{Connection, Pending};
+use flights::Flights;
 
 /// How often somebody who waits looks whether it is still waited for.
 const LOOK: Duration = Duration::from_millis(200);
@@ -78,6 +81,8 @@ pub(crate) struct Link {
     greeter: OnceLock<Arc<dyn Greeter>>,
     /// How often the server has lost what it had acknowledged.
     losses: AtomicU64,
+    /// WRITEs that are in flight, and that wait for the window.
+    flights: Flights,
     /// What the mount has done.
     pub(crate) counters: Counters,
 }
@@ -140,12 +145,14 @@ impl Link {
             given_up_ms: AtomicU64::new(0),
             greeter: OnceLock::new(),
             losses: AtomicU64::new(0),
+            flights: Flights::default(),
             counters: Counters::default(),
         });
         let mut first = Some(connection::open(server, None, from_reserved_port)?);
         for connection in &link.connections {
             Connection::start(connection, &link, first.take())?;
         }
+        Self::watch_delay(&link)?;
         Ok(link)
     }
 
@@ -155,6 +162,7 @@ impl Link {
         for connection in &self.connections {
             connection.wake();
         }
+        self.flights.wake();
     }
 
     /// From now on the server is greeted on each new connection.

@@ -15,7 +15,7 @@ mod service;
 pub mod text;
 
 pub use crate::document::{
-    ConnectionStatus, DataStatus, Flushed, JournalStatus, LocksStatus, MountStatus,
+    ConnectionStatus, DataStatus, FlowStatus, Flushed, JournalStatus, LocksStatus, MountStatus,
     ProcedureStatus, RecoveriesStatus,
 };
 pub use client::{AskError, flush, status};
