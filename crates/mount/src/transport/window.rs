@@ -162,7 +162,7 @@ impl Window {
                 self.threshold = bytes;
                 self.probing = None;
                 self.probed = now;
-                self.settled = now + self.seen_after(sample);
+                self.settled = now + Self::seen_after(sample);
             }
             return;
         }
@@ -195,17 +195,17 @@ impl Window {
         // The longer the way, the later the effect is seen.
         let pulls = share(PULLS_S, PULLED_FROM, PULLED_FROM.max(sample.lowest));
         let pull = share(self.bytes * pulls, elapsed, Duration::from_secs(1));
-        let mut less = share(pull, delay - TARGET, TARGET);
+        let mut less = share(pull, delay.saturating_sub(TARGET), TARGET);
         if delay > CROWDED {
             less = self.bytes / 2;
-            self.settled = now + self.seen_after(sample);
+            self.settled = now + Self::seen_after(sample);
         }
         self.bytes = self.bytes.saturating_sub(less).max(self.bytes / 2).max(LEAST_BYTES);
         self.threshold = self.bytes;
         (self.boosts, self.boosted) = (0, now);
     }
 
-    fn seen_after(&self, sample: Sample) -> Duration {
+    fn seen_after(sample: Sample) -> Duration {
         SEEN_AFTER.0.max(sample.round_trip * SEEN_AFTER.1)
     }
 

@@ -173,7 +173,7 @@ impl World {
             self.credit = 0;
         }
         while let Some((_, segment)) = pop_if(&mut self.acknowledged, |(at, _)| *at <= self.now) {
-            let took = self.now - segment.sent;
+            let took = self.now.saturating_sub(segment.sent);
             self.writers[segment.mount].acknowledge(took, segment.bytes);
             if let Some(bytes) = segment.ends {
                 self.replies.push_back((self.now + self.road.server, segment.mount, bytes));
