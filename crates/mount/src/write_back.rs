@@ -379,7 +379,9 @@ impl WriteBack {
         state.held.insert(offset, data, self.write_bytes);
         self.account(node, before, state);
         if state.held.dirty_bytes() >= self.write_bytes {
-            self.enqueue(node, state, self.pieces(state));
+            // What is cut small is sent by several threads.
+            let is_cut = self.piece_bytes() < self.write_bytes;
+            self.enqueue(node, state, if is_cut { self.pieces(state) } else { 1 });
         }
     }
 

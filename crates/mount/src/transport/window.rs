@@ -37,7 +37,7 @@ const SHORT: Duration = Duration::from_micros(2500);
 /// How much it grows in a second without any delay, in bytes.
 const STEADY_BYTES_S: u64 = 400 << 10;
 /// How long the delay has to stay short until that is doubled, at the least; and how many round trips.
-const BOOSTED_AFTER: (Duration, u32) = (Duration::from_millis(50), 8);
+const BOOSTED_AFTER: (Duration, u32) = (Duration::from_millis(15), 8);
 /// How often that is doubled at the most.
 const BOOSTS_MAX: u32 = 12;
 /// How long it takes until the effect of a smaller window is seen, at the least; and how many round trips.

@@ -53,13 +53,14 @@ struct Writer {
 
 impl Writer {
     fn new(begins: Duration, base: Duration) -> Self {
-        let lowest = if begins.is_zero() { base } else { Duration::MAX };
+        let (lowest, round_trip) =
+            if begins.is_zero() { (base, base) } else { (Duration::MAX, Duration::ZERO) };
         Self {
             window: Window::default(),
             begins,
             calls: 0,
             in_flight: 0,
-            sample: Sample { lowest, ..Sample::default() },
+            sample: Sample { lowest, round_trip, unacknowledged_bytes: 0 },
             answered: 0,
         }
     }
