@@ -235,7 +235,7 @@ fn people_and_prometheus_are_told_the_same() {
     let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
-    let mount = Mount::new(&place, &server, "a \"mount\"", "nconnect=2");
+    let mount = Mount::new(&place, &server, "a \"mount\"", "nconnect=2,adaptive_depth");
     for number in 0..3 {
         fs::write(mount.path(&format!("file{number}")), [number; 1000]).unwrap();
     }

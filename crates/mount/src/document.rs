@@ -80,9 +80,9 @@ pub struct MountStatus {
     pub is_async: Option<bool>,
     /// The connections.
     pub connections: Vec<ConnectionStatus>,
-    /// How much is sent before the server has answered.
+    /// How much is sent before the server has answered; `None`: the mount does not adapt that.
     #[serde(default)]
-    pub flow: FlowStatus,
+    pub flow: Option<FlowStatus>,
     /// The procedures that were called.
     pub procedures: Vec<ProcedureStatus>,
     /// Data that programs have read, beside what the kernel had in its pages.

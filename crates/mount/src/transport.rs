@@ -81,8 +81,8 @@ pub(crate) struct Link {
     greeter: OnceLock<Arc<dyn Greeter>>,
     /// How often the server has lost what it had acknowledged.
     losses: AtomicU64,
-    /// WRITEs that are in flight, and that wait for the window.
-    flights: Flights,
+    /// WRITEs that are in flight, and that wait for the window, if there is one.
+    flights: OnceLock<Arc<Flights>>,
     /// What the mount has done.
     pub(crate) counters: Counters,
 }
@@ -145,14 +145,13 @@ impl Link {
             given_up_ms: AtomicU64::new(0),
             greeter: OnceLock::new(),
             losses: AtomicU64::new(0),
-            flights: Flights::default(),
+            flights: OnceLock::new(),
             counters: Counters::default(),
         });
         let mut first = Some(connection::open(server, None, from_reserved_port)?);
         for connection in &link.connections {
             Connection::start(connection, &link, first.take())?;
         }
-        Self::watch_delay(&link)?;
         Ok(link)
     }
 
@@ -162,7 +161,9 @@ impl Link {
         for connection in &self.connections {
             connection.wake();
         }
-        self.flights.wake();
+        if let Some(flights) = self.flights.get() {
+            flights.wake();
+        }
     }
 
     /// From now on the server is greeted on each new connection.

@@ -647,10 +647,11 @@ impl WriteBack {
             return;
         }
         state.jobs += wanted;
+        let adapts = self.server.link.adapts_depth();
         let mut jobs = self.jobs.lock();
         for _ in 0..wanted {
             // What is left to be done is a COMMIT then, which waits for no window: it comes before WRITEs of others.
-            if state.held.is_sent() {
+            if adapts && state.held.is_sent() {
                 jobs.push_front(Arc::clone(node));
             } else {
                 jobs.push_back(Arc::clone(node));

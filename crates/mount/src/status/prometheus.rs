@@ -214,7 +214,7 @@ impl Page<'_> {
             }),
         ];
         for (name, kind, help, value) in metrics {
-            self.each((name, kind, help), |status| Some(value(&status.flow)));
+            self.each((name, kind, help), |status| status.flow.as_ref().map(&value));
         }
     }
 

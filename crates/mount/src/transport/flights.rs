@@ -1,4 +1,5 @@
-//! WRITEs take off when the mount's window has room for them ([`super::window`]). Other calls never wait here.
+//! WRITEs take off when the mount's window has room for them ([`super::window`]), if it has one. Other calls never
+//! wait here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -58,6 +59,8 @@ impl State {
 pub(crate) struct Flight<'l> {
     flights: &'l Flights,
     bytes: u64,
+    /// When it took off more would have been sent if the window had been larger.
+    was_limited: bool,
 }
 
 impl Drop for Flight<'_> {
@@ -65,7 +68,7 @@ impl Drop for Flight<'_> {
         let mut state = self.flights.state.lock();
         state.calls -= 1;
         state.bytes -= self.bytes;
-        state.window.handle_answer(self.bytes);
+        state.window.handle_answer(self.bytes, self.was_limited);
         self.flights.tell(&state);
     }
 }
@@ -83,17 +86,23 @@ impl Flights {
     fn enter(
         &self,
         bytes: u64,
+        is_cut: bool,
         patience: Patience,
         is_closed: impl Fn() -> bool,
     ) -> Result<Flight<'_>, ClientError> {
         let since = Instant::now();
         let mut state = self.state.lock();
+        if is_cut {
+            state.window.note_limiting();
+        }
+        let mut was_limited = is_cut;
         state.last_number += 1;
         let number = state.last_number;
         state.waiting.push_back(number);
         // Who comes later does not overtake who waits.
         while state.waiting.front() != Some(&number) || !state.has_room(bytes) {
             state.window.note_limiting();
+            was_limited = true;
             let has_timed_out = self.has_room.wait_for(&mut state, patience.nap()).timed_out();
             if !has_timed_out {
                 continue;
@@ -112,7 +121,8 @@ impl Flights {
             self.has_some.notify_one();
         }
         self.tell(&state);
-        Ok(Flight { flights: self, bytes })
+        let was_limited = was_limited || state.window.is_limiting();
+        Ok(Flight { flights: self, bytes, was_limited })
     }
 
     /// Waits until something is in flight; false if the link was closed.
@@ -132,21 +142,33 @@ impl Flights {
 }
 
 impl Link {
-    /// Starts the thread that looks at the delay.
-    pub(super) fn watch_delay(link: &Arc<Self>) -> io::Result<()> {
+    /// From now on WRITEs wait for a window, and a thread looks at the delay. Before that they never wait.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub(crate) fn adapt_depth(link: &Arc<Self>) -> io::Result<()> {
+        let flights = Arc::new(Flights::default());
+        if link.flights.set(Arc::clone(&flights)).is_err() {
+            return Ok(());
+        }
         let link = Arc::clone(link);
         thread::Builder::new().name("nfs-window".to_owned()).spawn(move || {
             let began = Instant::now();
-            while link.flights.await_some(&link) {
+            while flights.await_some(&link) {
                 let sample = link.sample();
-                let mut state = link.flights.state.lock();
+                let mut state = flights.state.lock();
                 state.window.handle_sample(began.elapsed(), sample);
-                link.flights.tell(&state);
+                flights.tell(&state);
                 drop(state);
                 thread::sleep(TICK);
             }
         })?;
         Ok(())
+    }
+
+    /// Whether WRITEs wait for a window.
+    pub(crate) fn adapts_depth(&self) -> bool {
+        self.flights.get().is_some()
     }
 
     /// What the kernel says now, of the connection with the longest delay among those that have enough on their way
@@ -157,39 +179,39 @@ impl Link {
     }
 
     /// Waits until a WRITE of so many bytes of data may be sent. It is in flight until what is returned is dropped.
+    /// `is_cut`: it would be longer if the window were. Without a window nothing is waited for.
     ///
     /// # Errors
     /// When the patience is at its end, or the link is closed.
     pub(crate) fn take_off(
         &self,
         bytes: usize,
+        is_cut: bool,
         patience: Patience,
-    ) -> Result<Flight<'_>, ClientError> {
-        self.flights.enter(bytes as u64, patience, || self.is_closed())
+    ) -> Result<Option<Flight<'_>>, ClientError> {
+        let Some(flights) = self.flights.get() else { return Ok(None) };
+        flights.enter(bytes as u64, is_cut, patience, || self.is_closed()).map(Some)
     }
 
     /// How long a WRITE is to be at most, if the server takes `write_bytes`.
     pub(crate) fn piece_bytes(&self, write_bytes: usize) -> usize {
-        self.flights.piece_bytes.load(Ordering::Relaxed).min(write_bytes)
+        let window = self.flights.get().map(|flights| flights.piece_bytes.load(Ordering::Relaxed));
+        window.unwrap_or(usize::MAX).min(write_bytes)
     }
 
-    /// A WRITE was cut, and not since the server takes no longer one.
-    pub(crate) fn note_cut(&self) {
-        self.flights.state.lock().window.note_limiting();
-    }
-
-    /// How the window is.
-    pub(crate) fn flow(&self) -> FlowStatus {
+    /// How the window is; `None`: there is none.
+    pub(crate) fn flow(&self) -> Option<FlowStatus> {
+        let flights = self.flights.get()?;
         let sample = self.sample();
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let state = self.flights.state.lock();
-        FlowStatus {
+        let state = flights.state.lock();
+        Some(FlowStatus {
             window_bytes: state.window.bytes(),
             in_flight_bytes: state.bytes,
             waiting: state.waiting.len() as u64,
             round_trip_us: us(sample.round_trip),
             lowest_round_trip_us: us(sample.lowest),
-        }
+        })
     }
 }
 
@@ -205,7 +227,7 @@ mod tests {
 
     fn enter(flights: &Flights, bytes: u64) -> Result<Flight<'_>, ClientError> {
         let until = Some(Instant::now() + Duration::from_millis(20));
-        flights.enter(bytes, Patience { pid: 0, until }, || false)
+        flights.enter(bytes, false, Patience { pid: 0, until }, || false)
     }
 
     #[test]
@@ -232,7 +254,8 @@ mod tests {
             for (number, bytes) in [LONG, 1, LONG, 1].into_iter().enumerate() {
                 let (flights, tell) = (&flights, tell.clone());
                 scope.spawn(move || {
-                    let flight = flights.enter(bytes, Patience::default(), || false).unwrap();
+                    let flight =
+                        flights.enter(bytes, false, Patience::default(), || false).unwrap();
                     tell.send(number).unwrap();
                     drop(flight);
                 });
@@ -249,7 +272,47 @@ mod tests {
     fn who_waits_ends_with_the_link() {
         let flights = Flights::default();
         let _flight = enter(&flights, LONG).unwrap();
-        let error = flights.enter(1, Patience::default(), || true).unwrap_err();
+        let error = flights.enter(1, false, Patience::default(), || true).unwrap_err();
         assert!(matches!(error, ClientError::Closed), "{error}");
+    }
+
+    #[test]
+    fn a_mount_waits_for_a_window_only_if_it_is_to() {
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        let link = Link::open(server, false, Duration::from_secs(60), 1).unwrap();
+        // Each thread of a link has it: those that send and receive.
+        assert_eq!(Arc::strong_count(&link), 3);
+        let patience =
+            || Patience { pid: 0, until: Some(Instant::now() + Duration::from_millis(20)) };
+        let take_off = |bytes| link.take_off(bytes as usize, false, patience());
+        let flights: Vec<_> = (0..100).map(|_| take_off(LONG).unwrap()).collect();
+        assert!(flights.iter().all(Option::is_none));
+        assert_eq!((link.piece_bytes(1 << 20), link.flow()), (1 << 20, None));
+
+        Link::adapt_depth(&link).unwrap();
+        assert_eq!(Arc::strong_count(&link), 4);
+        let flight = take_off(LONG).unwrap();
+        assert!(flight.is_some() && matches!(take_off(1), Err(ClientError::TimedOut { .. })));
+        assert_eq!(link.flow().map(|flow| flow.in_flight_bytes), Some(LONG));
+        assert!(link.piece_bytes(1 << 20) < 1 << 20);
+        drop(flight);
+        assert!(take_off(1).unwrap().is_some());
+        link.close();
+    }
+
+    #[test]
+    fn an_answer_is_told_whether_its_write_was_limited() {
+        let flights = Flights::default();
+        let long = enter(&flights, LONG).unwrap();
+        assert!(!long.was_limited && enter(&flights, 1).is_err());
+        drop(long);
+        // Until the next look at the delay, others are, too.
+        assert!(enter(&flights, 1).unwrap().was_limited);
+        let quiet = Sample::default();
+        flights.state.lock().window.handle_sample(Duration::from_millis(1), quiet);
+        assert!(!enter(&flights, 1).unwrap().was_limited);
+        let cut = flights.enter(1, true, Patience::default(), || false).unwrap();
+        assert!(cut.was_limited);
     }
 }

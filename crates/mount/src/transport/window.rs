@@ -136,9 +136,16 @@ impl Window {
         self.is_limiting = true;
     }
 
-    /// So many bytes were answered.
-    pub(super) fn handle_answer(&mut self, bytes: u64) {
-        let may_grow = self.is_limiting && self.probing.is_none() && self.delay() < SHORT;
+    /// Whether that was noted since the last sample.
+    pub(super) fn is_limiting(&self) -> bool {
+        self.is_limiting
+    }
+
+    /// So many bytes were answered. `was_limited`: when they were sent, more would have been. Samples may have been
+    /// taken since.
+    pub(super) fn handle_answer(&mut self, bytes: u64, was_limited: bool) {
+        let may_grow =
+            (was_limited || self.is_limiting) && self.probing.is_none() && self.delay() < SHORT;
         if may_grow && self.bytes < self.threshold {
             self.bytes = (self.bytes + bytes.min(self.bytes)).min(self.threshold);
         }
@@ -155,6 +162,9 @@ impl Window {
         self.sampled = now;
         self.delays = [self.delays[1], sample.delay()];
         let delay = self.delay();
+        if now.saturating_sub(self.limited) >= IDLE {
+            return self.begin_anew(now);
+        }
         if let Some((until, bytes)) = self.probing {
             if now >= until {
                 // All at once would be a queue where the way is long.
@@ -169,16 +179,6 @@ impl Window {
         if std::mem::take(&mut self.is_limiting) {
             self.limited = now;
             self.grow(now, elapsed.min(GROWS_FOR), delay, sample.round_trip);
-        } else if now.saturating_sub(self.limited) >= IDLE {
-            // What the link carries now, and who else uses it, is not known any more.
-            *self = Self {
-                bytes: self.bytes.min(START_BYTES),
-                sampled: now,
-                boosted: now,
-                probed: self.probed,
-                limited: now,
-                ..Self::default()
-            };
         }
         if delay > TARGET && now >= self.settled {
             self.shrink(now, elapsed.min(GROWS_FOR), delay, sample);
@@ -189,6 +189,20 @@ impl Window {
             self.probing = Some((now + time, self.bytes));
             self.bytes = LEAST_BYTES;
         }
+    }
+
+    /// What the link carries now, and who else uses it, is not known any more.
+    fn begin_anew(&mut self, now: Duration) {
+        let bytes = self.probing.map_or(self.bytes, |(_, before)| before);
+        *self = Self {
+            bytes: bytes.min(START_BYTES),
+            delays: self.delays,
+            sampled: now,
+            boosted: now,
+            probed: self.probed,
+            limited: now,
+            ..Self::default()
+        };
     }
 
     fn shrink(&mut self, now: Duration, elapsed: Duration, delay: Duration, sample: Sample) {

@@ -105,25 +105,48 @@ impl WriteBack {
             }
             match step {
                 Step::Send { run, stable } => {
-                    if (piece_bytes..self.write_bytes).contains(&run.bytes().len()) {
-                        self.server.link.note_cut();
-                    }
-                    self.send(node, &identity, &run, stable);
+                    let is_cut = (piece_bytes..self.write_bytes).contains(&run.bytes().len());
+                    self.send(node, &identity, &run, stable, is_cut);
                 }
                 Step::Commit { mark } => self.commit(node, &identity, mark),
             }
             node.data.changed.notify_all();
+            if !is_commit && self.lets_others_go_first(node) {
+                return;
+            }
         }
         if node.data.is_empty() {
             self.nodes.release(node.number);
         }
     }
 
-    fn send(&self, node: &Arc<Node>, identity: &Identity, run: &Run, stable: StableHow) {
+    /// Where WRITEs wait for a window, each file is sent one of in turn: a short one, and a COMMIT, do not wait until a
+    /// long one is sent. The node's job is in the queue again then.
+    fn lets_others_go_first(&self, node: &Arc<Node>) -> bool {
+        // A COMMIT is next, perhaps.
+        if !self.server.link.adapts_depth() || node.data.state.lock().held.is_sent() {
+            return false;
+        }
+        let mut jobs = self.jobs.lock();
+        if jobs.is_empty() {
+            return false;
+        }
+        jobs.push_back(Arc::clone(node));
+        true
+    }
+
+    fn send(
+        &self,
+        node: &Arc<Node>,
+        identity: &Identity,
+        run: &Run,
+        stable: StableHow,
+        is_cut: bool,
+    ) {
         let (begun, losses) = (node.begin_change(), self.server.link.losses());
         let patience = self.server.patience(Patience::default(), Instant::now());
         let outcome = self.server.call_once(identity, patience, |nfs| {
-            let _flight = self.server.link.take_off(run.bytes().len(), patience)?;
+            let _flight = self.server.link.take_off(run.bytes().len(), is_cut, patience)?;
             nfs.write(&node.handle(), run.offset, run.bytes(), stable)
         });
         if let (Ok(written), Some(recovery)) = (&outcome, &self.recovery) {
