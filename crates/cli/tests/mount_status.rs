@@ -235,7 +235,7 @@ fn people_and_prometheus_are_told_the_same() {
     let Some(_turn) = turn() else { return };
     let place = Place::new();
     let server = serve(&place, 0);
-    let mount = Mount::new(&place, &server, "a \"mount\"", "nconnect=2");
+    let mount = Mount::new(&place, &server, "a \"mount\"", "nconnect=2,adaptive_depth");
     for number in 0..3 {
         fs::write(mount.path(&format!("file{number}")), [number; 1000]).unwrap();
     }
@@ -245,7 +245,13 @@ fn people_and_prometheus_are_told_the_same() {
     let text = stdout(&told);
     let source = format!("127.0.0.1:{} on {}", utf8(&place.share), utf8(&mount.at));
     assert!(text.starts_with(&source), "{text}");
-    for part in ["connection 0: up for", "connection 1: up for", "written 2.9 KiB", "CREATE"] {
+    for part in [
+        "connection 0: up for",
+        "connection 1: up for",
+        "written 2.9 KiB",
+        "CREATE",
+        "in flight: 0 bytes of at most",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     // Of all mounts.
@@ -267,6 +273,11 @@ fn people_and_prometheus_are_told_the_same() {
     assert_eq!(value("up", "") as u64, 1);
     assert_eq!(value("connection_up", ",connection=\"1\"") as u64, 1);
     assert_eq!(value("dirty_bytes", "") as u64, 0);
+    assert!(value("write_window_bytes", "") >= 16384.0);
+    assert_eq!(value("write_window_used_bytes", "") as u64, 0);
+    // The kernel has measured the connections.
+    let (now, lowest) = (value("round_trip_seconds", ""), value("lowest_round_trip_seconds", ""));
+    assert!(lowest > 0.0 && lowest < 1.0 && now > 0.0, "{now} {lowest}");
     assert!(!samples.keys().any(|series| series.contains("journal")), "it has none");
     // The server was asked in the background.
     let begun = Instant::now();

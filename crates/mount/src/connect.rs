@@ -173,6 +173,18 @@ fn connect_to(
     }
 }
 
+fn open_link(address: SocketAddr, options: &Options) -> Result<Arc<Link>, ClientError> {
+    let link =
+        Link::open(address, options.from_reserved_port, options.timeout, options.connections)?;
+    if options.adapts_depth
+        && let Err(error) = Link::adapt_depth(&link)
+    {
+        link.close();
+        return Err(error.into());
+    }
+    Ok(link)
+}
+
 /// NFSv4 has one port, and neither rpcbind nor MOUNT: a share is where its path is below the server's root.
 fn connect_v4(
     mut address: SocketAddr,
@@ -185,9 +197,7 @@ fn connect_v4(
         move |error| ConnectError::Call { step, server, error }
     };
     address.set_port(options.port.unwrap_or(NFS_PORT));
-    let link =
-        Link::open(address, options.from_reserved_port, options.timeout, options.connections);
-    let link = link.map_err(failed("connecting to NFS"))?;
+    let link = open_link(address, options).map_err(failed("connecting to NFS"))?;
     let (uid, gid) = steadfast_sys::process::effective_ids();
     let identity = Identity::user(uid, gid);
     let patience = Patience { pid: 0, until: Some(Instant::now() + STEP) };
@@ -287,9 +297,7 @@ fn connect_v3(
             why: "it does not take sec=sys there".to_owned(),
         });
     }
-    let link =
-        Link::open(at(port.nfs), options.from_reserved_port, options.timeout, options.connections);
-    let link = link.map_err(failed("connecting to NFS"))?;
+    let link = open_link(at(port.nfs), options).map_err(failed("connecting to NFS"))?;
     let soft_after = options.timeout * options.retransmissions.max(1);
     let server = Arc::new(Server {
         link,

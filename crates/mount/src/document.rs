@@ -80,6 +80,9 @@ pub struct MountStatus {
     pub is_async: Option<bool>,
     /// The connections.
     pub connections: Vec<ConnectionStatus>,
+    /// How much is sent before the server has answered; `None`: the mount does not adapt that.
+    #[serde(default)]
+    pub flow: Option<FlowStatus>,
     /// The procedures that were called.
     pub procedures: Vec<ProcedureStatus>,
     /// Data that programs have read, beside what the kernel had in its pages.
@@ -149,6 +152,21 @@ pub struct ConnectionStatus {
     pub last_error: Option<String>,
     /// When that was, in seconds since 1970.
     pub last_error_unix_s: Option<u64>,
+}
+
+/// How much of written data is in flight, so that others find a short queue on the link (docs/mount.md, Depth).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// So much may be in flight now.
+    pub window_bytes: u64,
+    /// So much is.
+    pub in_flight_bytes: u64,
+    /// WRITEs that wait until there is room for them.
+    pub waiting: u64,
+    /// How long the way to the server and back takes now, as its kernel acknowledges.
+    pub round_trip_us: u64,
+    /// The least that it took within the last minutes.
+    pub lowest_round_trip_us: u64,
 }
 
 /// Calls of one procedure.

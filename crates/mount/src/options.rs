@@ -59,6 +59,8 @@ const FLAGS: &[&str] = &[
     "noexec",
     "allow_other",
     "compress",
+    "adaptive_depth",
+    "noadaptive_depth",
     "user",
     "users",
     "owner",
@@ -218,6 +220,8 @@ pub struct Options {
     pub journal_sync: JournalSync,
     /// Data is compressed on its way and in the journal, where that makes it smaller.
     pub compresses: bool,
+    /// How many bytes of WRITEs are in flight depends on the queue that is seen on the link.
+    pub adapts_depth: bool,
 }
 
 impl Default for Options {
@@ -248,6 +252,7 @@ impl Default for Options {
             journal_bytes: steadfast_journal::Options::RING_BYTES,
             journal_sync: JournalSync::Fsync,
             compresses: false,
+            adapts_depth: false,
         }
     }
 }
@@ -432,6 +437,8 @@ impl Options {
             "allow_other" => self.allow_other = true,
             "compress" => self.compresses = true,
             "nocompress" => self.compresses = false,
+            "adaptive_depth" => self.adapts_depth = true,
+            "noadaptive_depth" => self.adapts_depth = false,
             // What they let a user mount is no way to more rights (mount(8)); later words may undo that.
             "user" | "users" => (self.no_suid, self.no_dev, self.no_exec) = (true, true, true),
             "owner" | "group" => (self.no_suid, self.no_dev) = (true, true),
@@ -599,6 +606,8 @@ mod tests {
         assert_eq!(parsed("bg").retries_for(), Duration::from_secs(600_000));
         assert_eq!(parsed("bg,retry=2").retries_for(), Duration::from_secs(120));
         assert!(!parsed("bg,fg").in_background);
+        assert!(!parsed("").adapts_depth && parsed("adaptive_depth").adapts_depth);
+        assert!(!parsed("adaptive_depth,noadaptive_depth").adapts_depth);
         assert_eq!(parsed("proto=tcp,nfsvers=3,vers=3,sec=sys"), Options::default());
         for (text, minor) in [
             ("nfsvers=4", None),

@@ -6,6 +6,8 @@
 //! again with the same xid, so that the server's duplicate request cache recognises them.
 
 mod connection;
+mod flights;
+mod window;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,6 +26,7 @@ use crate::document::ConnectionStatus;
 use crate::process;
 pub(crate) use connection::CONNECTING;
 use connection::{Connection, Pending};
+use flights::Flights;
 
 /// How often somebody who waits looks whether it is still waited for.
 const LOOK: Duration = Duration::from_millis(200);
@@ -79,6 +82,8 @@ pub(crate) struct Link {
     greeter: OnceLock<Arc<dyn Greeter>>,
     /// How often the server has lost what it had acknowledged.
     losses: AtomicU64,
+    /// WRITEs that are in flight, and that wait for the window, if there is one.
+    flights: OnceLock<Arc<Flights>>,
     /// What the mount has done.
     pub(crate) counters: Counters,
     /// How data is compressed on its way, if that is wanted.
@@ -143,6 +148,7 @@ impl Link {
             given_up_ms: AtomicU64::new(0),
             greeter: OnceLock::new(),
             losses: AtomicU64::new(0),
+            flights: OnceLock::new(),
             counters: Counters::default(),
             compression: OnceLock::new(),
         });
@@ -158,6 +164,9 @@ impl Link {
         self.is_closed.store(true, Ordering::Relaxed);
         for connection in &self.connections {
             connection.wake();
+        }
+        if let Some(flights) = self.flights.get() {
+            flights.wake();
         }
     }
 

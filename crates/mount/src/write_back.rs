@@ -379,8 +379,20 @@ impl WriteBack {
         state.held.insert(offset, data, self.write_bytes);
         self.account(node, before, state);
         if state.held.dirty_bytes() >= self.write_bytes {
-            self.enqueue(node, state, 1);
+            // What is cut small is sent by several threads.
+            let is_cut = self.piece_bytes() < self.write_bytes;
+            self.enqueue(node, state, if is_cut { self.pieces(state) } else { 1 });
         }
+    }
+
+    /// How long a WRITE is at most.
+    fn piece_bytes(&self) -> usize {
+        self.server.link.piece_bytes(self.write_bytes)
+    }
+
+    /// How many WRITEs send what was not sent.
+    fn pieces(&self, state: &DataState) -> u32 {
+        (state.held.dirty_bytes() / self.piece_bytes().max(1)) as u32
     }
 
     /// Whether each write is to be stable on the server before it is acknowledged, since the journal
@@ -402,7 +414,7 @@ impl WriteBack {
             let mut state = node.data.state.lock();
             // The server works while the journal's disk does.
             state.flushers += 1;
-            let runs = (state.held.dirty_bytes() / self.write_bytes.max(1)) as u32 + 1;
+            let runs = self.pieces(&state) + 1;
             self.enqueue(node, &mut state, runs.min(WORKERS_PER_FILE));
             // The file's name and attributes are as good as its data where they may be lost. What others have written
             // is not waited for.
@@ -456,7 +468,7 @@ impl WriteBack {
             if is_done {
                 break Ok(());
             }
-            let runs = (state.held.dirty_bytes() / self.write_bytes.max(1)) as u32 + 1;
+            let runs = self.pieces(&state) + 1;
             self.enqueue(node, &mut state, runs.min(WORKERS_PER_FILE));
             if let Err(error) = Self::wait(node, &mut state, patience, since) {
                 break Err(error);
@@ -635,7 +647,17 @@ impl WriteBack {
             return;
         }
         state.jobs += wanted;
-        self.jobs.lock().extend((0..wanted).map(|_| Arc::clone(node)));
+        let adapts = self.server.link.adapts_depth();
+        let mut jobs = self.jobs.lock();
+        for _ in 0..wanted {
+            // What is left to be done is a COMMIT then, which waits for no window: it comes before WRITEs of others.
+            if adapts && state.held.is_sent() {
+                jobs.push_front(Arc::clone(node));
+            } else {
+                jobs.push_back(Arc::clone(node));
+            }
+        }
+        drop(jobs);
         for _ in 0..wanted {
             self.has_job.notify_one();
         }

@@ -137,6 +137,73 @@ pub fn peer_life(socket: impl AsFd) -> io::Result<PeerLife> {
     })
 }
 
+/// What the kernel has measured of a connection, by acknowledgements of the peer's kernel: how busy the peer's
+/// process is does not count, but for messages too short to be acknowledged at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathTiming {
+    /// How long a segment and its acknowledgement take, smoothed, in µs.
+    pub round_trip_us: u32,
+    /// The least that it took within the last minutes (`net.ipv4.tcp_min_rtt_wlen`), in µs.
+    pub lowest_us: u32,
+    /// What was sent and is not acknowledged, in bytes, as exactly as whole segments are.
+    pub unacknowledged_bytes: u64,
+}
+
+/// The beginning of `struct tcp_info` (`linux/tcp.h`), up to what is needed of it: libc has less of it with some C
+/// libraries.
+#[repr(C)]
+struct TcpInfo {
+    states: [u8; 8],
+    /// `tcpi_rto` and what follows, up to `tcpi_total_retrans`.
+    words: [u32; 24],
+    /// `tcpi_pacing_rate`, `tcpi_max_pacing_rate`, `tcpi_bytes_acked`, `tcpi_bytes_received`.
+    totals: [u64; 4],
+    segments_out: u32,
+    segments_in: u32,
+    not_sent_bytes: u32,
+    /// Linux 4.6.
+    lowest_us: u32,
+}
+
+/// Where [`TcpInfo::words`] has `tcpi_snd_mss`, `tcpi_unacked` and `tcpi_rtt`.
+const SEGMENT_BYTES: usize = 2;
+const UNACKNOWLEDGED: usize = 4;
+const ROUND_TRIP: usize = 15;
+
+/// How long the way to a connection's peer takes (`TCP_INFO`).
+///
+/// # Errors
+/// Those of getsockopt(2); `Unsupported` by a kernel that does not tell the lowest time.
+pub fn path_timing(socket: impl AsFd) -> io::Result<PathTiming> {
+    // SAFETY: all fields are numbers, for which zero is a value.
+    let mut info: TcpInfo = unsafe { mem::zeroed() };
+    let mut length = size_of::<TcpInfo>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and the
+    // descriptor is open while it is borrowed.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if (length as usize) < size_of::<TcpInfo>() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let [segment_bytes, unacknowledged, round_trip_us] =
+        [SEGMENT_BYTES, UNACKNOWLEDGED, ROUND_TRIP].map(|at| info.words[at]);
+    Ok(PathTiming {
+        round_trip_us,
+        lowest_us: info.lowest_us,
+        unacknowledged_bytes: u64::from(unacknowledged) * u64::from(segment_bytes),
+    })
+}
+
 /// After so many seconds of silence the kernel asks the peer for a sign of life
 /// (`TCP_KEEPIDLE`): at once, if it has been silent for longer.
 pub fn set_keepalive_after(socket: impl AsFd, seconds: u32) -> io::Result<()> {
@@ -563,6 +630,28 @@ mod tests {
         while peer_life(&server).unwrap().is_established {
             assert!(begun.elapsed() < Duration::from_secs(5), "its end is not seen");
         }
+    }
+
+    #[test]
+    fn the_way_to_a_peer_is_timed() {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        for _ in 0..20 {
+            client.write_all(&[1; 4096]).unwrap();
+            server.read_exact(&mut [0; 4096]).unwrap();
+            server.write_all(&[2]).unwrap();
+            client.read_exact(&mut [0]).unwrap();
+        }
+        let timing = path_timing(&client).unwrap();
+        assert!(timing.lowest_us > 0 && timing.lowest_us < 1_000_000, "{timing:?}");
+        assert!(timing.round_trip_us >= timing.lowest_us, "{timing:?}");
+        assert_eq!(timing.unacknowledged_bytes, 0, "{timing:?}");
+        // Two views of the same.
+        assert_eq!(peer_life(&client).unwrap().round_trip_us, timing.round_trip_us);
+        let (pair, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(path_timing(&pair).is_err());
     }
 
     #[test]

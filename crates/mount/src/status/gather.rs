@@ -125,6 +125,7 @@ impl Subject {
             has_recovery_program,
             is_async,
             connections: link.connections(),
+            flow: link.flow(),
             procedures: counters.procedures().iter().map(procedure).collect(),
             read_bytes: counters.read_bytes.value(),
             written_bytes: counters.written_bytes.value(),

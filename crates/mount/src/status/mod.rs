@@ -15,8 +15,8 @@ mod service;
 pub mod text;
 
 pub use crate::document::{
-    CompressionStatus, ConnectionStatus, DataStatus, Flushed, JournalStatus, LocksStatus,
-    MountStatus, ProcedureStatus, RecoveriesStatus,
+    CompressionStatus, ConnectionStatus, DataStatus, FlowStatus, Flushed, JournalStatus,
+    LocksStatus, MountStatus, ProcedureStatus, RecoveriesStatus,
 };
 pub use client::{AskError, flush, status};
 pub use place::{MountPoint, find, mount_points};

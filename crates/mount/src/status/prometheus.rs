@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 use super::place::MountPoint;
 use crate::document::{
-    CompressionStatus, ConnectionStatus, DataStatus, JournalStatus, MountStatus, ProcedureStatus,
-    shown,
+    CompressionStatus, ConnectionStatus, DataStatus, FlowStatus, JournalStatus, MountStatus,
+    ProcedureStatus, shown,
 };
 
 /// A mount, with its answer if it has one.
@@ -40,6 +40,7 @@ pub fn text(mounts: &[Told<'_>]) -> String {
     let mut page = Page { text: String::new(), mounts };
     page.up();
     page.connections();
+    page.flow();
     page.procedures();
     page.bytes();
     page.compression();
@@ -190,6 +191,32 @@ impl Page<'_> {
                     );
                 }
             }
+        }
+    }
+
+    fn flow(&mut self) {
+        let metrics: [Metric<FlowStatus, String>; 5] = [
+            ("write_window_bytes", Kind::Gauge, "How much may be in flight by WRITE.", |it| {
+                it.window_bytes.to_string()
+            }),
+            ("write_window_used_bytes", Kind::Gauge, "How much is in flight by WRITE.", |it| {
+                it.in_flight_bytes.to_string()
+            }),
+            ("write_window_waiting", Kind::Gauge, "WRITEs that wait for room in it.", |it| {
+                it.waiting.to_string()
+            }),
+            (
+                "round_trip_seconds",
+                Kind::Gauge,
+                "How long the way to the server and back takes.",
+                |it| seconds(it.round_trip_us),
+            ),
+            ("lowest_round_trip_seconds", Kind::Gauge, "The least that it took.", |it| {
+                seconds(it.lowest_round_trip_us)
+            }),
+        ];
+        for (name, kind, help, value) in metrics {
+            self.each((name, kind, help), |status| status.flow.as_ref().map(&value));
         }
     }
 

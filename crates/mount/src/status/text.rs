@@ -77,6 +77,17 @@ fn append(text: &mut String, status: &MountStatus) {
             );
         }
     }
+    if let Some(flow) = &status.flow {
+        push!(
+            text,
+            "  writes in flight: {} of at most {}, {} waiting; round trip {:.1} ms, {:.1} ms at the least",
+            bytes(flow.in_flight_bytes),
+            bytes(flow.window_bytes),
+            flow.waiting,
+            flow.round_trip_us as f64 / 1000.0,
+            flow.lowest_round_trip_us as f64 / 1000.0
+        );
+    }
     procedures(text, status);
     push!(
         text,

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Condvar, Mutex};
 use socket2::{Domain, Socket, Type};
 use steadfast_client::{ClientError, Reply, RpcConnection, reserved};
+use steadfast_sys::net::path_timing;
 
+use super::window::Sample;
 use super::{Caller, End, Link, Lost, Slot};
 use crate::counters::Counters;
 use crate::document::{ConnectionStatus, unix_ms};
@@ -159,6 +161,18 @@ impl Connection {
             last_error_unix_s: last_error.as_ref().map(|(_, when)| unix_ms(*when) / 1000),
             last_error: last_error.map(|(error, _)| error),
         }
+    }
+
+    /// What the kernel has measured of the way to the server; `None` while there is no connection.
+    pub(super) fn sample(&self) -> Option<Sample> {
+        let stream = self.state.lock().stream.clone()?;
+        let timing = path_timing(&*stream).ok()?;
+        let us = |us: u32| Duration::from_micros(us.into());
+        Some(Sample {
+            round_trip: us(timing.round_trip_us),
+            lowest: us(timing.lowest_us),
+            unacknowledged_bytes: timing.unacknowledged_bytes,
+        })
     }
 
     fn note_error(&self, error: &dyn std::fmt::Display) {

@@ -30,10 +30,11 @@ enum Step {
 
 impl DataState {
     /// `is_journaled`: how stable something is on the server is asked for by other means; `is_synced_together`: and
-    /// nobody commits a file for itself, unless that is waited for.
+    /// nobody commits a file for itself, unless that is waited for. From `write_bytes` on data is sent though nobody
+    /// waits, in pieces of at most `piece_bytes`.
     fn next_step(
         &mut self,
-        write_bytes: usize,
+        (write_bytes, piece_bytes): (usize, usize),
         is_journaled: bool,
         is_synced_together: bool,
     ) -> Option<Step> {
@@ -42,7 +43,7 @@ impl DataState {
         }
         let wants_all = self.flushers > 0 || self.is_pressed;
         if (wants_all || self.held.dirty_bytes() >= write_bytes)
-            && let Some(run) = self.held.depart(write_bytes)
+            && let Some(run) = self.held.depart(piece_bytes)
         {
             // A short file needs no COMMIT.
             let is_only = !is_journaled
@@ -85,7 +86,9 @@ impl WriteBack {
         loop {
             let mut state = node.data.state.lock();
             let (is_journaled, together) = (self.journaling.is_some(), self.is_synced_together());
-            let Some(step) = state.next_step(self.write_bytes, is_journaled, together) else {
+            let piece_bytes = self.piece_bytes();
+            let sizes = (self.write_bytes, piece_bytes);
+            let Some(step) = state.next_step(sizes, is_journaled, together) else {
                 // Under the lock, so that whoever adds work from now on sees that no job is left.
                 state.jobs = state.jobs.saturating_sub(1);
                 break;
@@ -101,19 +104,49 @@ impl WriteBack {
                 journaling.make_stable(journaling.last());
             }
             match step {
-                Step::Send { run, stable } => self.send(node, &identity, &run, stable),
+                Step::Send { run, stable } => {
+                    let is_cut = (piece_bytes..self.write_bytes).contains(&run.bytes().len());
+                    self.send(node, &identity, &run, stable, is_cut);
+                }
                 Step::Commit { mark } => self.commit(node, &identity, mark),
             }
             node.data.changed.notify_all();
+            if !is_commit && self.lets_others_go_first(node) {
+                return;
+            }
         }
         if node.data.is_empty() {
             self.nodes.release(node.number);
         }
     }
 
-    fn send(&self, node: &Arc<Node>, identity: &Identity, run: &Run, stable: StableHow) {
+    /// Where WRITEs wait for a window, each file is sent one of in turn: a short one, and a COMMIT, do not wait until a
+    /// long one is sent. The node's job is in the queue again then.
+    fn lets_others_go_first(&self, node: &Arc<Node>) -> bool {
+        // A COMMIT is next, perhaps.
+        if !self.server.link.adapts_depth() || node.data.state.lock().held.is_sent() {
+            return false;
+        }
+        let mut jobs = self.jobs.lock();
+        if jobs.is_empty() {
+            return false;
+        }
+        jobs.push_back(Arc::clone(node));
+        true
+    }
+
+    fn send(
+        &self,
+        node: &Arc<Node>,
+        identity: &Identity,
+        run: &Run,
+        stable: StableHow,
+        is_cut: bool,
+    ) {
         let (begun, losses) = (node.begin_change(), self.server.link.losses());
-        let outcome = self.server.call_once(identity, Patience::default(), |nfs| {
+        let patience = self.server.patience(Patience::default(), Instant::now());
+        let outcome = self.server.call_once(identity, patience, |nfs| {
+            let _flight = self.server.link.take_off(run.bytes().len(), is_cut, patience)?;
             nfs.write(&node.handle(), run.offset, run.bytes(), stable)
         });
         if let (Ok(written), Some(recovery)) = (&outcome, &self.recovery) {

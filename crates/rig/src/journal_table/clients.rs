@@ -15,6 +15,8 @@ use crate::report::{Findings, Goal, Samples, Table};
 use crate::servers::Server;
 
 const COUNTS: [(usize, &str); 3] = [(1, "1 client"), (6, "6 clients"), (12, "12 clients")];
+/// Of each mount beside those that all have.
+const OPTIONS: &str = ",adaptive_depth";
 /// What all clients write together.
 const STREAM_MB: u64 = 120;
 /// Between small calls.
@@ -35,6 +37,7 @@ const WAIT_MOST: &str = "GETATTR, most ms";
 pub(super) fn measure(site: &Site<'_>, link: Link, congestion: &str) -> Result<Findings> {
     let mut findings = Findings::default();
     findings.say(site.conditions()?);
+    findings.say(format!("Mounted with `{}`.", OPTIONS.trim_start_matches(',')));
     Site::set_link(link)?;
     Site::set_congestion_control(congestion)?;
     let mut samples = Samples::default();
@@ -56,7 +59,7 @@ fn measure_some(
 ) -> Result<()> {
     let server = site.serve(Kind::Journal)?;
     let mounts: Vec<Mount> = (0..count)
-        .map(|client| site.mount(&server, client, Kind::Journal, ""))
+        .map(|client| site.mount(&server, client, Kind::Journal, OPTIONS))
         .collect::<Result<_>>()?;
     // They share a network and a disk, and no file.
     let own = |(client, mount): (usize, &Mount)| {

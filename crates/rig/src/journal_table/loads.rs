@@ -34,8 +34,21 @@ fn figures(mb: f64, seconds: f64, before: Counters, after: Counters) -> Figures 
     }
 }
 
+/// What dbench replaces by the number of its process, in the whole path and not only in those of its load file: it
+/// would write somewhere else.
+const REPLACED: &str = "client1";
+
 /// dbench, not yet started.
-fn dbench(at: &Path, processes: usize, seconds: u32) -> Command {
+///
+/// # Errors
+/// When it would write elsewhere.
+fn dbench(at: &Path, processes: usize, seconds: u32) -> Result<Command> {
+    if at.to_string_lossy().contains(REPLACED) {
+        bail!(
+            "dbench replaces {REPLACED:?} in paths: it needs another directory than {}",
+            at.display()
+        );
+    }
     // What it says is to come line by line.
     let mut command = Command::new("stdbuf");
     command
@@ -44,7 +57,7 @@ fn dbench(at: &Path, processes: usize, seconds: u32) -> Command {
         .arg(processes.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    command
+    Ok(command)
 }
 
 /// Runs dbench while the disk is slow, from its first operation until it cleans up.
@@ -54,9 +67,10 @@ pub(super) fn run_dbench(
     at: &Path,
     processes: usize,
 ) -> Result<Figures> {
+    let mut command = dbench(at, processes, site.options.seconds)?;
     site.disk.sync()?;
     site.slow_down();
-    let outcome = watch_dbench(site, server, &mut dbench(at, processes, site.options.seconds));
+    let outcome = watch_dbench(site, server, &mut command);
     site.disk.set_write_time(Duration::ZERO);
     outcome
 }
@@ -89,7 +103,7 @@ fn watch_dbench(site: &Site<'_>, server: &Server, command: &mut Command) -> Resu
 /// Runs dbench on each of several mounts at one time, one process each; megabytes a second of each.
 pub(super) fn run_dbench_each(at: &[&Path], seconds: u32) -> Result<Vec<f64>> {
     let start = |at: &&Path| {
-        dbench(at, 1, seconds).stderr(Stdio::piped()).spawn().context("cannot run dbench")
+        dbench(at, 1, seconds)?.stderr(Stdio::piped()).spawn().context("cannot run dbench")
     };
     let children: Vec<_> = at.iter().map(start).collect::<Result<_>>()?;
     let finish = |child: std::process::Child| {
@@ -204,6 +218,15 @@ mod tests {
         let speeds = run_dbench_each(&places.each_ref().map(tempfile::TempDir::path), 2);
         let speeds = speeds.expect("dbench runs");
         assert!(speeds.len() == 2 && speeds.iter().all(|speed| *speed > 0.0), "{speeds:?}");
+    }
+
+    #[test]
+    fn dbench_is_not_let_write_elsewhere() {
+        for (at, is_right) in
+            [("/run/mounts/client12/client-12", false), ("/run/mounts/mount12", true)]
+        {
+            assert_eq!(dbench(Path::new(at), 1, 2).is_ok(), is_right, "{at}");
+        }
     }
 
     #[test]

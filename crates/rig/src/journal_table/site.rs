@@ -218,7 +218,7 @@ impl<'o> Site<'o> {
         kind: Kind,
         options: &str,
     ) -> Result<Mount> {
-        let at = mount_point(&format!("client{client}"))?;
+        let at = mount_point(&format!("mount{client}"))?;
         let mut words = format!("port=2049,mountport=2049,nolock{options}");
         if kind == Kind::Journal {
             let journal = self.journal(client);
