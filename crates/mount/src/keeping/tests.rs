@@ -10,6 +10,7 @@ use super::*;
 use crate::connect::{Connected, Specification};
 use crate::options::{CacheTimes, Options};
 use crate::recovery::fake::{COMMIT, Fake, SYNC, WRITE, until};
+use crate::transport::Link;
 use crate::write_back::Wanted;
 
 /// The file system at the fake.
@@ -572,4 +573,32 @@ fn what_is_too_much_leaves_after_commit_also_while_the_server_may_be_another_one
         assert!(scene.settle(false).unwrap());
         assert_eq!((scene.left(), scene.committed()), (aging::NAMES_MAX, vec![]));
     }
+}
+
+#[test]
+fn a_short_file_does_not_wait_until_long_ones_are_sent_if_writes_wait_for_a_window() {
+    let scene = asynchronous(Duration::ZERO, 32 << 20);
+    let link = &scene.fake.server.link;
+    Link::adapt_depth(link).unwrap();
+    // Nothing takes off until that ends.
+    let alone = link.take_off(64 << 20, false, Patience::default()).unwrap();
+    let long: Vec<_> = (0..8).map(|number| scene.file(&format!("long{number}"))).collect();
+    for file in &long {
+        scene.write(file, 0, &vec![1; 2 << 20]);
+    }
+    let short = scene.file("short");
+    scene.write(&short, 0, b"short");
+    until("all threads wait", || link.flow().is_some_and(|flow| flow.waiting == 16));
+    assert!(scene.keeping.write_back.press(&short));
+    drop(alone);
+    scene.send(&short);
+    for file in &long {
+        scene.send(file);
+    }
+    let calls = scene.fake.take_calls().into_iter();
+    let written: Vec<_> =
+        calls.filter(|(procedure, _)| *procedure == WRITE).map(|(_, file)| file).collect();
+    let at = written.iter().position(|file| *file == handle("short")).unwrap();
+    // Of each long file there are 32 at the least, and at the most 8 threads are to send it.
+    assert!(at < written.len() / 2, "{at} of {}", written.len());
 }
