@@ -67,9 +67,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let date = commit_date(root)?;
     // Its man pages and completions are written by one that runs here.
-    let runs_here = match options.architecture.is_this_machines()? {
-        true => program.clone(),
-        false => Builder { architecture: Architecture::of_this_machine()?, ..builder }.build()?,
+    let runs_here = if options.architecture.is_this_machines()? {
+        program.clone()
+    } else {
+        Builder { architecture: Architecture::of_this_machine()?, ..builder }.build()?
     };
     stage(root, &source, (&program, &runs_here), &date)?;
     let version = format!("{}-{}", env!("CARGO_PKG_VERSION"), options.revision);

@@ -83,7 +83,7 @@ mod tests {
             // Not compressed, so that the name is this one.
             return has_line("steadfast.docs", "staged/docs/*")
                 && read("rules").contains("dh_compress -X.md")
-                && name.ends_with(".md")
+                && is_document(name)
                 && packaging.join("../docs").join(name).is_file();
         }
         let staged = ["prometheus", "grafana"].into_iter().find_map(|directory| {
@@ -94,6 +94,10 @@ mod tests {
             has_line("steadfast.install", &format!("staged/{directory} usr/share/steadfast"))
                 && packaging.join(directory).join(file).is_file()
         })
+    }
+
+    fn is_document(name: &str) -> bool {
+        std::path::Path::new(name).extension().is_some_and(|extension| extension == "md")
     }
 
     #[test]
@@ -111,7 +115,7 @@ mod tests {
                     count += 1;
                 } else {
                     // As it stands in the sources.
-                    assert!(!word.ends_with(".md"), "{} names {word}", page.file);
+                    assert!(!is_document(word), "{} names {word}", page.file);
                 }
             }
         }

@@ -26,7 +26,6 @@ use steadfast_intent_log::{
 use steadfast_recovery::{Action, BegunCall, FileSystemIdentity, ObjectKey, Place};
 use steadfast_shares::{ClientPattern, Names};
 use steadfast_vfs::{CallName, StorageHandle, Time};
-use steadfast_wire::{List, frame};
 use steadfast_wire::mount::{
     DirPath, ExportEntry, FhStatus, Group, MountEntry, MountRes3, Mounted3,
 };
@@ -44,7 +43,7 @@ use steadfast_wire::nfsacl::{AclEntry, AclList, Getacl3Args, SecAttr, Setacl3Arg
 use steadfast_wire::recovery::{StatusArgs, SyncArgs, WritezArgs};
 use steadfast_wire::rpc::{CallHeader, OpaqueAuth};
 use steadfast_wire::rpcbind::{AddressEntry, Binding, Mapping, UniversalAddress};
-use steadfast_wire::{nfs2, nlm, nsm};
+use steadfast_wire::{List, frame, nfs2, nlm, nsm};
 use steadfast_xdr::Encode;
 
 /// Root of `/a`, root of `/b`, the file and the directory in `/a`.
@@ -474,8 +473,7 @@ fn nfsacl(seeds: &Seeds<'_>) -> io::Result<()> {
     seeds.picked(target, "lists", 2, &acls(15))?;
     let data = b"a line of text\n".repeat(100);
     let frame = frame::compress(&data).unwrap_or_default();
-    let length = (data.len() as u16).to_le_bytes();
-    seeds.put(target, "frame", &[&length[..], &frame].concat())?;
+    seeds.put(target, "frame", &[&(data.len() as u16).to_le_bytes()[..], &frame].concat())?;
     let results = [vec![1], words(&[0, 0]), written(&acls(15))].concat();
     seeds.put(target, "getacl", &results)
 }
@@ -526,8 +524,7 @@ fn engine(seeds: &Seeds<'_>, arguments: &[(u8, &'static str, Vec<u8>)]) -> io::R
     seeds.put(target, "recovery", &calls)?;
     let data = b"a line of text\n".repeat(100);
     let frame = frame::compress(&data).unwrap_or_default();
-    let (file, count) = (NfsFh3(&file), data.len() as u32);
-    let stable = StableHow::FileSync;
+    let (file, count, stable) = (NfsFh3(&file), data.len() as u32, StableHow::FileSync);
     let writez = written(&WritezArgs { file, offset: 0, count, stable, frame: &frame });
     let readz = written(&Read3Args { file, offset: 0, count: 4096 });
     let calls = [step(8, 6, 1, &writez), step(8, 7, 2, &readz)].concat();

@@ -329,9 +329,10 @@ impl Import<'_> {
                 let lines = mounts.iter().take(MOUNTS_TOLD_MAX);
                 let lines: Vec<String> =
                     lines.map(|(old, new)| format!("HOST:{new} for HOST:{old}")).collect();
-                what += &format!(", those of NFSv4 by the whole path: {}", lines.join(", "));
+                what.push_str(", those of NFSv4 by the whole path: ");
+                what.push_str(&lines.join(", "));
                 if let Some(more) = mounts.len().checked_sub(MOUNTS_TOLD_MAX).filter(|n| *n > 0) {
-                    what += &format!(", and {more} more");
+                    what = format!("{what}, and {more} more");
                 }
             }
             self.warn_at(place, texts, what);

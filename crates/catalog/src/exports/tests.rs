@@ -406,7 +406,7 @@ fn clients_of_nfs4_are_told_their_paths_below_a_former_root() {
         let (_, warnings) = told(&format!("/x *({root})\n"));
         assert!(warnings[0].ends_with("by the whole path: HOST:/x for HOST:/"), "{warnings:?}");
     }
-    let many: String = (0..10).map(|n| format!("/r/{n} *\n")).collect();
+    let many = (0..10).map(|n| format!("/r/{n} *\n")).collect::<Vec<_>>().concat();
     let (_, warnings) = told(&format!("/r *(fsid=0)\n{many}"));
     assert!(warnings[0].ends_with("HOST:/r/6 for HOST:/6, and 3 more"), "{warnings:?}");
 }

@@ -163,6 +163,30 @@ fn each_trouble_has_its_severity_and_a_command() {
             "of the log, at /log, is read-only",
         ),
         (
+            Gathered { mistakes: vec!["f:1:1: no".to_owned()], ..healthy() },
+            Verdict::Warning,
+            "f:1:1: no",
+        ),
+    ];
+    for (gathered, verdict, part) in cases {
+        has_one_warning(&gathered, verdict, part);
+    }
+}
+
+/// A severity, and the one warning, of which this is a part, with what to type next.
+#[track_caller]
+fn has_one_warning(gathered: &Gathered, verdict: Verdict, part: &str) {
+    let report = Report::of(gathered);
+    assert_eq!(report.verdict, verdict, "{part}: {:?}", report.warnings);
+    let first = report.warnings.first().expect("a warning");
+    assert!(first.what.contains(part) && !first.next.is_empty(), "{part}: {first:?}");
+    assert_eq!(report.warnings.len(), 1, "{part}: {:?}", report.warnings);
+}
+
+#[test]
+fn silent_name_servers_and_plug_ins_that_fail_are_told() {
+    let cases = [
+        (
             Gathered {
                 name_servers: vec![NameServer {
                     address: ([192, 0, 2, 53], 53).into(),
@@ -189,18 +213,9 @@ fn each_trouble_has_its_severity_and_a_command() {
             Verdict::Warning,
             "plug-in smb does not serve /a and 2 others: there is none",
         ),
-        (
-            Gathered { mistakes: vec!["f:1:1: no".to_owned()], ..healthy() },
-            Verdict::Warning,
-            "f:1:1: no",
-        ),
     ];
     for (gathered, verdict, part) in cases {
-        let report = Report::of(&gathered);
-        assert_eq!(report.verdict, verdict, "{part}: {:?}", report.warnings);
-        let first = report.warnings.first().expect("a warning");
-        assert!(first.what.contains(part) && !first.next.is_empty(), "{part}: {first:?}");
-        assert_eq!(report.warnings.len(), 1, "{part}: {:?}", report.warnings);
+        has_one_warning(&gathered, verdict, part);
     }
 }
 
