@@ -148,8 +148,10 @@ impl Catalog {
             }
             Operation::SetGroup { name, changes } => self.set_group(index, name, changes, doing),
             Operation::AddShare { group, share } => self.add_share(index, group, share, doing),
-            // Who asks twice for it has it, as of one that is added.
-            Operation::RemoveShare { path } if self.claim_to_check(path).is_none() => {
+            // Who asks twice for it has it, as of one that is added. What a file has that cannot be read is not known.
+            Operation::RemoveShare { path }
+                if self.unreadable.is_empty() && self.claim_to_check(path).is_none() =>
+            {
                 if doing.notes.len() < MISTAKES_MAX {
                     let may_look = doing.may_look_for_neighbour();
                     doing.notes.push(Mistake {
