@@ -23,6 +23,9 @@ use common::{Place, utf8};
 /// A mount has what it has sent committed after 5 s, so it has not within this time.
 const COMMITTED_AFTER: Duration = Duration::from_secs(4);
 
+/// After so many crashes without a loss at the server something is wrong with the test.
+const CRASHES_MAX: u64 = 10;
+
 /// A process of this program that is a worker.
 #[test]
 fn worker() {
@@ -136,8 +139,9 @@ fn what_fsync_has_promised_is_there_though_client_and_the_kernels_server_crash_t
     let mount = site.with_journal("");
     write_and_sync(&data, &mount.path("file"));
     mount.unmount();
-    let mut seen = 0;
-    for crash in 0..crashes() {
+    let (mut seen, mut crash) = (0, 0);
+    // On a busy machine the server's disk may have it all now and then.
+    while crash < crashes() || seen == 0 && crash < CRASHES_MAX {
         let mount = site.with_journal("");
         let old = fs::read(mount.path("file")).unwrap();
         let new = vec![b'A' + (crash % 26) as u8; 200_000];
@@ -163,11 +167,11 @@ fn what_fsync_has_promised_is_there_though_client_and_the_kernels_server_crash_t
         let kept = site.knfsd.with_disk(|disk| fs::read(disk.join("file")).unwrap());
         assert!(kept == new, "on the server's disk, after crash {crash}");
         site.knfsd.start(&site.network);
+        crash += 1;
     }
     assert!(seen > 0, "the server has never lost anything");
     println!(
-        "{} crashes of the kernel's server and its client, {seen} early enough that the server had lost something: \
-         nothing promised is lost",
-        crashes()
+        "{crash} crashes of the kernel's server and its client, {seen} early enough that the server had lost something: \
+         nothing promised is lost"
     );
 }

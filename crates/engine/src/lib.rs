@@ -312,9 +312,9 @@ impl Engine {
         self.replies.set_pressure(pressure);
     }
 
-    /// On how many CPUs it runs, from now on; 1 before it is told. So many calls at once may compress what is read.
-    pub fn set_cpus(&self, cpus: usize) {
-        self.shared.compressions.set_running_max(cpus);
+    /// So many calls at once may compress what is read, from now on; 1 before it is told.
+    pub fn set_compressions_max(&self, calls: usize) {
+        self.shared.compressions.set_running_max(calls);
     }
 
     /// What is counted.

@@ -59,6 +59,10 @@ fn without_links(text: &str) -> String {
             break;
         };
         out.push_str(before);
+        // A document is beside the others where packages install it.
+        if words.rsplit_once('.').is_some_and(|(_, kind)| kind == "md") {
+            out.push_str("/usr/share/doc/steadfast/");
+        }
         out.push_str(words);
         rest = behind;
     }

@@ -36,6 +36,9 @@ use crate::shares::{KeptShares, NotLookedAt, ReadyShares, ShareManager};
 use crate::starting::Starting;
 use crate::state_directory::StateDirectory;
 
+/// Calls that compress what they read, for each CPU: as many as a mount or two have under way when they read ahead. None
+/// of them has a CPU for itself.
+const COMPRESSIONS_PER_CPU: usize = 8;
 /// How long calls under way may take when the server stops.
 const GRACE: Duration = Duration::from_secs(20);
 /// How long what is under way is waited for, when the server stops before its start is finished.
@@ -448,7 +451,8 @@ fn engine(
         ready.table.clone(),
         Arc::clone(access) as _,
     );
-    engine.set_cpus(std::thread::available_parallelism().map_or(1, usize::from));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    engine.set_compressions_max(COMPRESSIONS_PER_CPU * cpus);
     // Once the new state is kept, no later start knows that there was another before.
     let nsm = Nsm::open(&state.path, clients.is_lost)?;
     clients.keep(&mut engine);

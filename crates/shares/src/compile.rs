@@ -160,7 +160,7 @@ pub struct Compiled {
 }
 
 /// Sets of rules that shares have together.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RuleBook {
     hasher: RandomState,
     recipes: HashTable<Recipe>,
@@ -168,7 +168,7 @@ pub struct RuleBook {
 }
 
 /// Words that were read, and what they mean.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Recipe {
     hash: u64,
     inherited: Arc<Inherited>,

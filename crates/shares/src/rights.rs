@@ -43,8 +43,8 @@ impl Flavor {
     }
 }
 
-/// Some flavours, each once, in the order in which they were given: exports(5) tells clients the first as the one to
-/// take.
+/// Some flavours, each once, in the order in which they were given: by exports(5) clients take the first that they can.
+/// What this server tells clients has an order of its own.
 ///
 /// Three bits a flavour, the first in the lowest; 0 is the end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -148,8 +148,10 @@ impl Catalog {
             }
             Operation::SetGroup { name, changes } => self.set_group(index, name, changes, doing),
             Operation::AddShare { group, share } => self.add_share(index, group, share, doing),
-            // Who asks twice for it has it, as of one that is added.
-            Operation::RemoveShare { path } if self.claim_to_check(path).is_none() => {
+            // Who asks twice for it has it, as of one that is added. What a file has that cannot be read is not known.
+            Operation::RemoveShare { path }
+                if self.claim_to_check(path).is_none() && !self.may_be_written(path) =>
+            {
                 if doing.notes.len() < MISTAKES_MAX {
                     let may_look = doing.may_look_for_neighbour();
                     doing.notes.push(Mistake {
@@ -255,6 +257,12 @@ impl Catalog {
             return Vec::new();
         }
         self.why(claim, None).into_iter().map(|mistake| mistake.what).collect()
+    }
+
+    /// Whether a share that has no claim is in a file nevertheless: in one that cannot be read, or by a mistake.
+    fn may_be_written(&self, path: &str) -> bool {
+        let mut files = self.groups.iter().flatten().map(|group| &group.file);
+        !self.unreadable.is_empty() || files.any(|file| file.paths().any(|known| &**known == path))
     }
 
     fn claim_to_check(&self, path: &str) -> Option<Claim> {

@@ -47,7 +47,7 @@ fn queue(waiting: &mut Vec<Claim>, claim: Claim, ranking: &impl Ranking) {
 }
 
 /// Who has each path.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
     hasher: RandomState,
     first: HashTable<Claim>,
@@ -127,7 +127,7 @@ impl Paths {
 }
 
 /// Who has each id, of those that have their paths.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     first: HashMap<u64, Claim>,
     later: HashMap<u64, Vec<Claim>>,

@@ -62,7 +62,7 @@ pub struct ShareChange {
 }
 
 /// All shares that are wanted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Catalog {
     /// Where the groups' files are; for messages alone.
     directory: Box<str>,
@@ -93,7 +93,7 @@ pub struct Catalog {
 type SeenDirectories = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
 /// A group.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Group {
     name: Arc<str>,
     file: GroupFile,
@@ -106,7 +106,7 @@ struct Group {
 }
 
 /// A share that a pattern made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Made {
     /// One for all of it.
     pattern: Arc<str>,

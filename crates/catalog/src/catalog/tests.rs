@@ -109,6 +109,24 @@ fn a_group_is_switched_as_one() {
 }
 
 #[test]
+fn what_may_be_in_a_file_is_not_said_to_be_gone() {
+    // Its words are wrong, so that it is no share.
+    let mut catalog = catalog(&[("home", "[[share]]\npat( = \"/a\"\n")]);
+    let unclaimed: Vec<String> =
+        catalog.file("home").expect("a file").paths().map(|path| path.to_string()).collect();
+    assert!(!unclaimed.is_empty());
+    for path in unclaimed {
+        let remove = batch(json!([{"op": "remove-share", "path": path}]));
+        assert!(catalog.apply(&remove).is_err(), "{path:?}");
+    }
+    catalog.set_unreadable("other", true);
+    let remove = batch(json!([{"op": "remove-share", "path": "/b"}]));
+    assert!(catalog.apply(&remove).is_err());
+    catalog.set_unreadable("other", false);
+    assert!(catalog.apply(&remove).is_ok());
+}
+
+#[test]
 fn what_is_not_there_is_removed_already() {
     let mut catalog = catalog(&[("home", HOME)]);
     let before = texts(&catalog);

@@ -165,7 +165,7 @@ fn options(share: &Share, rule: &ClientRule) -> (Vec<String>, Option<String>) {
         ]);
     }
     // What is said of ports last holds for the entry. To say it again keeps the flavours in their order, of which
-    // clients take the first that they can.
+    // clients of the kernel's server take the first that they can.
     let insecure = grants.iter().find(|rights| !rights.needs_privileged_port);
     if let (Some(first), true) =
         (insecure, grants.last().is_some_and(|last| last.needs_privileged_port))

@@ -276,7 +276,7 @@ impl Exportent {
         let mut alternatives: Vec<(Flavors, Access)> = Vec::new();
         for OfFlavor { flavor, flags, .. } in &self.flavors {
             let access = access(flags);
-            // Not with an earlier one: clients are told the flavours in their order.
+            // Not with an earlier one: an export gives the flavours in their order.
             match alternatives.last_mut().filter(|(_, known)| known.comes_to_same(&access)) {
                 Some((flavors, _)) => *flavors |= Flavors::from(*flavor),
                 None => alternatives.push(((*flavor).into(), access)),

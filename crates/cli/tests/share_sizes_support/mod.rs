@@ -270,22 +270,27 @@ pub fn has_chunks(client: &mut Nfs3Client, file: &FileHandle, written: u64) {
 }
 
 /// Somebody on this machine has called `sync`, which has every disk know of what a test wants lost.
-pub struct CommittedByOthers;
+/// These limits came back.
+pub struct CommittedByOthers(Vec<Option<u64>>);
 
 /// Does something with fresh disks until one of them had not been committed when the power failed.
 pub fn until_the_disk_lags(test: impl Fn(&Sized) -> Result<(), CommittedByOthers>) {
+    let mut found = Vec::new();
     for _ in 0..20 {
         let Some(sized) = Sized::new() else { return };
         match test(&sized) {
             Ok(()) => return,
-            Err(CommittedByOthers) => println!("the disk was committed too early: once more"),
+            Err(CommittedByOthers(limits)) => found.push(limits),
         }
     }
-    panic!("every disk was committed before the power failed");
+    panic!(
+        "each time others had the disk committed, or the server has: limits came back as {found:?}"
+    );
 }
 
 /// Whether the disk has come back with limits that have been changed since it was last committed.
 pub fn has_lagged(limits: &[(&Path, u64)]) -> Result<(), CommittedByOthers> {
-    let came_back = limits.iter().all(|(path, bytes)| limit(path) == Some(*bytes));
-    came_back.then_some(()).ok_or(CommittedByOthers)
+    let found: Vec<_> = limits.iter().map(|(path, _)| limit(path)).collect();
+    let came_back = limits.iter().zip(&found).all(|((_, bytes), found)| *found == Some(*bytes));
+    came_back.then_some(()).ok_or(CommittedByOthers(found))
 }

@@ -6,7 +6,7 @@ use super::figures::{ClientCounts, Figures, NameCounts};
 use super::scrape::{Distribution, Scrape};
 use super::table::{self as metric, Metric};
 use crate::intent_log::{FileSystemFigures, LogFigures};
-use crate::statistics::{Latency, Operation, Stages};
+use crate::statistics::{Latency, NEW_HANDLE_KEY, Operation, Stages};
 
 /// Upper bounds of the buckets of calls' latencies, in seconds. A call is counted in the wrong one of two
 /// neighbours if it is within 3 % of the bound between them: the server's own buckets are that wide.
@@ -22,7 +22,8 @@ pub const COMPOUND_OPERATIONS_MAX: usize = 80;
 pub const FILE_SYSTEMS_MAX: usize = 64;
 
 /// The totals of the server, by their names in its statistics, without `calls` and delegations by kind.
-static TOTALS: [(&str, &Metric); 47] = [
+static TOTALS: [(&str, &Metric); 48] = [
+    (NEW_HANDLE_KEY, &metric::NEW_HANDLE_KEY),
     ("batches", &metric::BATCHES),
     ("bytes_in", &metric::RECEIVED),
     ("bytes_out", &metric::SENT),

@@ -105,6 +105,8 @@ metrics! {
 
     RECEIVED Counter "steadfast_received_bytes" in "bytes": "Bytes received from clients.";
     SENT Counter "steadfast_sent_bytes" in "bytes": "Bytes of replies handed to the kernel or queued.";
+    NEW_HANDLE_KEY Gauge "steadfast_new_handle_key":
+        "1 if the server made its key of handles at its start though it had served before: clients must mount again.";
     BATCHES Counter "steadfast_batches": "Batches of calls received.";
     DATAGRAMS Counter "steadfast_datagrams": "Datagrams received.";
     CONNECTIONS Gauge "steadfast_connections": "TCP connections of clients that are open.";

@@ -311,10 +311,15 @@ impl Store {
     /// Why not; nothing has changed then.
     pub fn rollback(&mut self, to: u64, who: &str) -> Result<Done, ApplyError> {
         self.refuse_read_only()?;
+        let before = self.catalog.clone();
         let Done { edits, changes, left_out, .. } = self.put_back(to)?;
         let record =
             Record { who: who.to_owned(), rolled_back_to: Some(to), edits, ..Record::default() };
-        self.commit(record, changes, left_out)
+        let done = self.commit(record, changes, left_out);
+        if done.is_err() {
+            self.catalog = before;
+        }
+        done
     }
 
     /// What going back to a state would do; nothing has changed afterwards.
@@ -322,9 +327,12 @@ impl Store {
     /// # Errors
     /// When there is no such state, or the history cannot be read.
     pub fn try_rollback(&mut self, to: u64) -> Result<Done, ApplyError> {
-        let done = self.put_back(to)?;
-        self.catalog.take_back(&done.edits);
-        Ok(Done { sequence: self.sequence(), ..done })
+        // The edits say what was there at their time, which may be something else now: their inverse would bring back
+        // what somebody has taken out of a file by hand.
+        let before = self.catalog.clone();
+        let done = self.put_back(to);
+        self.catalog = before;
+        Ok(Done { sequence: self.sequence(), ..done? })
     }
 
     /// Has the catalogue as it was in a state, and tells what that changed.

@@ -107,6 +107,25 @@ fn a_batch_outlives_the_server_before_its_file_is_written() {
 }
 
 #[test]
+fn what_was_taken_out_by_hand_does_not_come_back_when_a_rollback_is_only_tried() {
+    let place = Place::new();
+    let mut store = place.open();
+    store.apply(&add("/kept"), "me").expect("done");
+    store.apply(&add("/a"), "me").expect("done");
+    assert_eq!(store.write_files(), []);
+    drop(store);
+    place.write("default", "[[share]]\npath = \"/kept\"\n");
+    let mut store = place.open();
+    for to in [1, 0] {
+        store.try_rollback(to).expect("tried");
+        assert_eq!(paths(&store), ["/kept"], "{to}");
+    }
+    store.history.fails = true;
+    assert!(matches!(store.rollback(0, "me"), Err(ApplyError::History(_))));
+    assert_eq!(paths(&store), ["/kept"]);
+}
+
+#[test]
 fn a_batch_that_cannot_be_made_durable_is_not_done() {
     let place = Place::new();
     let mut store = place.open();

@@ -20,7 +20,7 @@ use crate::program::Procedure;
 use crate::reply::ReplyBuffer;
 
 /// How many READZ compress. Each has a worker of its own meanwhile and memory of about three times its data, and a client
-/// may have as many under way as it likes: beyond one for each CPU nothing is gained, and the data of further ones goes as it is.
+/// may have as many under way as it likes: beyond some nothing is gained, and the data of further ones goes as it is.
 #[derive(Debug)]
 pub(crate) struct Compressions {
     running: AtomicUsize,

@@ -298,7 +298,7 @@ impl CallHost for Crowd<'_> {
 }
 
 #[test]
-fn as_many_readz_compress_at_once_as_there_are_cpus_and_others_get_data_as_it_is() {
+fn as_many_readz_compress_at_once_as_may_and_others_get_data_as_it_is() {
     let mut bench = Bench::new();
     let root = bench.mount("/a").unwrap();
     let file = bench.create(&root, b"f").unwrap();
@@ -307,18 +307,18 @@ fn as_many_readz_compress_at_once_as_there_are_cpus_and_others_get_data_as_it_is
     let arguments = written(&Read3Args { file: NfsFh3(&file), offset: 0, count: 5000 });
     let message = bench.message(PROGRAM, 1, READZ, &arguments);
     // What they took is given back: the second time is as the first.
-    for cpus in [None, None, Some(5), Some(3), Some(0)] {
-        if let Some(cpus) = cpus {
-            bench.engine.set_cpus(cpus);
+    for most in [None, None, Some(5), Some(3), Some(0)] {
+        if let Some(most) = most {
+            bench.engine.set_compressions_max(most);
         }
-        let cpus = cpus.unwrap_or(1);
+        let most = most.unwrap_or(1);
         let (bench, message) = (&bench, &message[..]);
-        let mut crowd = Crowd { bench, message, still_come: cpus + 7, answered: Vec::new() };
+        let mut crowd = Crowd { bench, message, still_come: most + 7, answered: Vec::new() };
         crowd.come();
         // The last one has nobody come while it is answered: it lends nothing.
         assert_eq!(crowd.still_come, 7);
         let compressed: Vec<bool> = crowd.answered.iter().map(|(_, is)| *is).collect();
-        assert_eq!(compressed, [vec![false], vec![true; cpus]].concat());
+        assert_eq!(compressed, [vec![false], vec![true; most]].concat());
         assert!(crowd.answered.iter().all(|(told, _)| *told == data));
     }
 }
