@@ -113,7 +113,7 @@ fn what_may_be_in_a_file_is_not_said_to_be_gone() {
     // Its words are wrong, so that it is no share.
     let mut catalog = catalog(&[("home", "[[share]]\npat( = \"/a\"\n")]);
     let unclaimed: Vec<String> =
-        catalog.file("home").expect("a file").paths().map(|path| path.to_string()).collect();
+        catalog.file("home").expect("a file").paths().map(ToString::to_string).collect();
     assert!(!unclaimed.is_empty());
     for path in unclaimed {
         let remove = batch(json!([{"op": "remove-share", "path": path}]));
