@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use steadfast_shares::{ClientPattern, Flavor, Flavors, Rights, Share, Squash};
+use steadfast_shares::{ClientPattern, Flavor, Flavors, Rights, Share, Squash, sec};
 
 /// What a rule says to callers of some flavours.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,11 +56,6 @@ pub fn options(share: &Share) -> String {
         parts.push("crossmnt".to_owned());
     }
     parts.join(",")
-}
-
-fn sec(flavors: Flavors) -> String {
-    let words: Vec<&str> = flavors.iter().map(Flavor::word).collect();
-    format!("sec={}", words.join(":"))
 }
 
 /// Clients one after the other with the same access are one part.
