@@ -503,9 +503,19 @@ fn strangers_and_nonsense_are_refused() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.is_empty() || answer.starts_with("{\"refused\":"), "{answer}");
     }
-    // Those who say nothing hold up nobody for long.
+    // Those who say nothing hold up nobody for long, and who comes meanwhile is told why not now.
     let silent: Vec<_> = (0..100).filter_map(|_| UnixStream::connect(&path).ok()).collect();
-    std::thread::sleep(Duration::from_millis(1500));
+    let begun = Instant::now();
+    loop {
+        let told = output(&["mount", "status", utf8(&mount.at), "--json"]);
+        if told.status.success() {
+            break;
+        }
+        let why = stderr(&told);
+        assert!(["too many ask", "does not answer"].iter().any(|word| why.contains(word)), "{why}");
+        assert!(begun.elapsed() < PATIENCE, "{why}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     assert_eq!(status(&mount)["pid"], mount.child.id());
     drop(silent);
     mount.unmount();

@@ -161,10 +161,19 @@ impl Sized {
     }
 }
 
+/// Mounts a share. One whose limit the kernel has need not be served yet: that comes after it.
+#[track_caller]
 pub fn mount(running: &Running, path: &Path) -> (Nfs3Client, FileHandle) {
     let address = running.address;
     let path = utf8(path).as_bytes();
-    Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE).unwrap()
+    let begun = std::time::Instant::now();
+    loop {
+        match Nfs3Client::mount(address, address, path, Identity::root(), PATIENCE) {
+            Ok(mounted) => return mounted,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 /// The limit of a subvolume, as the kernel has it.

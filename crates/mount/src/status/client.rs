@@ -82,12 +82,24 @@ fn unexpected(answer: &Answer) -> AskError {
 }
 
 fn ask(mount: &MountPoint, request: Request, at_most: Duration) -> Result<Answer, AskError> {
+    converse(connect(mount)?, request, at_most)
+}
+
+/// Asks, and waits `at_most` so long for the answer.
+fn converse(
+    mut stream: UnixStream,
+    request: Request,
+    at_most: Duration,
+) -> Result<Answer, AskError> {
     let begun = Instant::now();
-    let mut stream = connect(mount)?;
     let mut line = serde_json::to_vec(&request).map_err(io::Error::from)?;
     line.push(b'\n');
     stream.set_write_timeout(Some(PROMPT))?;
-    stream.write_all(&line).map_err(of_io)?;
+    match stream.write_all(&line) {
+        // It refuses some without hearing them, and closes: what it has said is there to be read.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        asked => asked.map_err(of_io)?,
+    }
     let mut answer = Vec::new();
     let mut buffer = [0; 16 << 10];
     while !answer.ends_with(b"\n") {
@@ -144,4 +156,23 @@ fn connect(mount: &MountPoint) -> Result<UnixStream, AskError> {
         return Err(not_allowed());
     }
     Err(AskError::Dead { directory: shown(&mount.directory) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_before_the_question_was_read_is_told_why() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"{\"refused\":\"no\"}\n").unwrap();
+        drop(theirs);
+        let told = converse(ours, Request::Status, PROMPT);
+        assert!(matches!(&told, Ok(Answer::Refused(why)) if why == "no"), "{told:?}");
+        // Who was not told anything is told that much.
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let told = converse(ours, Request::Status, PROMPT);
+        assert!(matches!(&told, Err(AskError::Malformed(_))), "{told:?}");
+    }
 }

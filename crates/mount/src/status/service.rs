@@ -93,6 +93,11 @@ impl Service {
             // A place is given back when it is dropped, also if no thread can be started.
             let Some(place) = Taken::of(self, CONNECTIONS_MAX, |service| &service.connections)
             else {
+                let why = "too many ask it at one time: ask again in a second".to_owned();
+                // It waits for nobody: what does not fit into the socket's buffer is not said.
+                let _ = stream
+                    .set_nonblocking(true)
+                    .and_then(|()| tell(&stream, &Answer::Refused(why)));
                 continue;
             };
             let this = Arc::clone(self);
@@ -119,9 +124,7 @@ impl Service {
         } else {
             Answer::Refused("only root and the user who has mounted it may ask".to_owned())
         };
-        let mut line = serde_json::to_vec(&answer)?;
-        line.push(b'\n');
-        stream.write_all(&line)
+        tell(&stream, &answer)
     }
 
     fn answer(self: &Arc<Self>, request: Request, stream: &UnixStream) -> io::Result<Answer> {
@@ -163,6 +166,12 @@ impl Drop for Taken {
     fn drop(&mut self) {
         (self.which)(&self.service).fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+fn tell(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
 }
 
 /// One line, that comes soon. The inner error is for whoever asked.
