@@ -31,4 +31,12 @@ rpc.mountd --port 20048 || ended rpc.mountd
 exportfs -o rw,sync,no_root_squash,no_subtree_check,insecure '*:/run/export' || ended exportfs
 rpc.nfsd --no-nfs-version 4 --nfs-version 3 4 || ended rpc.nfsd
 echo serving >>"$CONTROL/results"
-while :; do sleep 1000; done
+# What the host wants to be run here.
+while :; do
+    if [ -e "$CONTROL/run" ]; then
+        mv "$CONTROL/run" "$CONTROL/running"
+        bash "$CONTROL/running" >"$CONTROL/told.part" 2>&1
+        mv "$CONTROL/told.part" "$CONTROL/told"
+    fi
+    sleep 0.1
+done

@@ -4,6 +4,9 @@
 //! to name the fault, and without the fault not to. `tests/kernel-client/doctor.sh` is the guest's part.
 //! Then a guest works all the time, and doctor looks in the server's network, at each fault and after it; where the
 //! fault is felt by the client, in the guest, too. With `--healthy` it only looks, again and again, and finds nothing.
+//! [`knfsd`] does the like on a server of the kernel's.
+
+mod knfsd;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,6 +36,7 @@ const USAGE: &str = "usage: cargo xtask doctor [OPTIONS]
 
   --short          a client in order and one fault, a server in order and one fault
   --healthy N      instead: N looks, beside a server and on a client that are in order
+  --knfsd          all on a server of the kernel's, in a guest, in place of nfs-ganesha and its client
   --program FILE   a steadfast that is built already
 ";
 
@@ -154,17 +158,22 @@ pub fn short(program: &str) -> Result<()> {
 /// Runs the command with the arguments that follow its name.
 pub fn run(arguments: &[String]) -> Result<()> {
     let mut program = None;
-    let (mut count, mut healthy) = (usize::MAX, 0);
+    let (mut count, mut healthy, mut is_knfsd) = (usize::MAX, 0, false);
     let mut words = arguments.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
             "--short" => count = SHORT,
+            "--knfsd" => is_knfsd = true,
             "--healthy" => healthy = words.next().context(USAGE)?.parse().context(USAGE)?,
             "--program" => program = Some(PathBuf::from(words.next().context(USAGE)?)),
             _ => bail!("{USAGE}"),
         }
     }
     let site = watch::Site::prepare("doctor", program)?;
+    if is_knfsd {
+        let wrong = knfsd::run(&site, healthy)?;
+        return judged(wrong, &site);
+    }
     let mut janitor = Janitor::start()?;
     let (image, export) = (site.directory.join("image"), site.directory.join("export"));
     let below = export.with_extension("below");
@@ -190,8 +199,12 @@ pub fn run(arguments: &[String]) -> Result<()> {
         };
         wrong += rig.beside_the_server(each, limit(2 * faults.len()))?;
     }
+    judged(wrong, &rig.site)
+}
+
+fn judged(wrong: usize, site: &watch::Site) -> Result<()> {
     if wrong > 0 {
-        bail!("{wrong} findings are not as they should be; see {}", rig.site.directory.display());
+        bail!("{wrong} findings are not as they should be; see {}", site.directory.display());
     }
     Ok(())
 }
