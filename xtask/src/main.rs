@@ -23,7 +23,7 @@ const COMMANDS: &[(&str, &str, Command)] = &[
     ("test", "everything CI runs; installs the Debian packages it needs", test::run),
     ("kernel-client", "the real Linux NFS client against a server", kernel_client::run),
     ("watch", "what watch captures beside the kernel client's own counts", watch::run),
-    ("doctor", "what doctor finds on the kernel client with nfs-ganesha, and on knfsd", doctor::run),
+    ("doctor", "what doctor finds on the kernel client, nfs-ganesha, knfsd", doctor::run),
     ("peers", "calls, latency and CPU beside nfs-ganesha", peers::run),
     ("durability", "what the intent log costs and gains, into docs/durability.md", durability::run),
     (
