@@ -17,7 +17,7 @@ const USAGE: &str = "usage: cargo xtask package [--profile PROFILE] [--revision 
   --kind KIND          debian (default), or static: one file that needs nothing else of a machine
   --profile PROFILE    how cargo builds: release (default), or checks, which is built faster
   --architecture NAME  amd64 or arm64 (default: that of this machine)
-  --revision N         the revision of the packages (default 1): a higher one is an upgrade
+  --revision N         the revision of Debian packages (default 1): a higher one is an upgrade
   --program FILE       package this program, and build none";
 
 /// The files that every host of servers gets, by where they are in the sources and in the package's sources.
@@ -36,9 +36,9 @@ const SHELLS: &[(&str, &str)] =
 
 struct Options {
     profile: String,
-    revision: u32,
+    revision: Option<u32>,
     program: Option<PathBuf>,
-    architecture: Architecture,
+    architecture: Option<Architecture>,
     is_static: bool,
 }
 
@@ -46,19 +46,29 @@ struct Options {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     let root = &workspace::root()?;
+    let architecture = match options.architecture {
+        Some(named) => named,
+        None => Architecture::of_this_machine()?,
+    };
     let builder = Builder {
         root,
         profile: &options.profile,
-        architecture: options.architecture,
+        architecture: Some(architecture),
         is_static: options.is_static,
     };
     let all = target_directory(root).join("package");
     if options.is_static {
-        return static_program(&builder, &all);
+        return static_program(&builder, architecture, &all);
     }
     packages::ensure(PACKAGES)?;
     let program = match &options.program {
-        Some(program) => program.canonicalize().context("--program")?,
+        Some(program) => {
+            let bytes = fs::read(program).with_context(|| program.display().to_string())?;
+            if machine(&bytes) != Some(architecture.elf) {
+                bail!("--program: {} is no program for {}", program.display(), architecture.debian);
+            }
+            program.canonicalize().context("--program")?
+        }
         None => builder.build()?,
     };
     let source = all.join("source");
@@ -67,15 +77,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let date = commit_date(root)?;
     // Its man pages and completions are written by one that runs here.
-    let runs_here = if options.architecture.is_this_machines()? {
+    let runs_here = if architecture.is_this_machines() {
         program.clone()
     } else {
-        Builder { architecture: Architecture::of_this_machine()?, ..builder }.build()?
+        Builder { architecture: None, ..builder }.build()?
     };
     stage(root, &source, (&program, &runs_here), &date)?;
-    let version = format!("{}-{}", env!("CARGO_PKG_VERSION"), options.revision);
+    let version = format!("{}-{}", env!("CARGO_PKG_VERSION"), options.revision.unwrap_or(1));
     debian(root, &source, &version, &date)?;
-    let architecture = options.architecture.debian;
+    let architecture = architecture.debian;
     let words = ["-b", "-d", "-us", "-uc", "--host-arch", architecture];
     run_in(&source, &date, "dpkg-buildpackage", &words).context("cannot build packages")?;
     let changes = all.join(format!("steadfast_{version}_{architecture}.changes"));
@@ -101,9 +111,9 @@ impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let mut options = Self {
             profile: "release".to_owned(),
-            revision: 1,
+            revision: None,
             program: None,
-            architecture: Architecture::of_this_machine()?,
+            architecture: None,
             is_static: false,
         };
         let mut args = args.iter();
@@ -111,15 +121,15 @@ impl Options {
             let value = args.next().context(USAGE)?;
             match word.as_str() {
                 "--profile" => options.profile.clone_from(value),
-                "--revision" => options.revision = value.parse().context("--revision N")?,
+                "--revision" => options.revision = Some(value.parse().context("--revision N")?),
                 "--program" => options.program = Some(value.into()),
-                "--architecture" => options.architecture = Architecture::named(value)?,
+                "--architecture" => options.architecture = Some(Architecture::named(value)?),
                 "--kind" => options.is_static = is_static(value)?,
                 _ => bail!("{USAGE}"),
             }
         }
-        if options.is_static && options.program.is_some() {
-            bail!("--program is for Debian packages; {USAGE}");
+        if options.is_static && (options.program.is_some() || options.revision.is_some()) {
+            bail!("--program and --revision are for Debian packages; {USAGE}");
         }
         Ok(options)
     }
@@ -140,13 +150,15 @@ struct Architecture {
     debian: &'static str,
     /// By Rust's.
     rust: &'static str,
+    /// `e_machine` of its programs (elf(5)).
+    elf: u16,
     /// Debian's package with a C compiler for it, where that is another machine.
     compiler: &'static str,
 }
 
 const ARCHITECTURES: [Architecture; 2] = [
-    Architecture { debian: "amd64", rust: "x86_64", compiler: "gcc-x86-64-linux-gnu" },
-    Architecture { debian: "arm64", rust: "aarch64", compiler: "gcc-aarch64-linux-gnu" },
+    Architecture { debian: "amd64", rust: "x86_64", elf: 62, compiler: "gcc-x86-64-linux-gnu" },
+    Architecture { debian: "arm64", rust: "aarch64", elf: 183, compiler: "gcc-aarch64-linux-gnu" },
 ];
 
 impl Architecture {
@@ -157,11 +169,13 @@ impl Architecture {
 
     fn of_this_machine() -> Result<Self> {
         let found = ARCHITECTURES.into_iter().find(|it| it.rust == std::env::consts::ARCH);
-        found.with_context(|| format!("{USAGE}: this machine is neither, name one"))
+        found.with_context(|| {
+            format!("this machine is neither amd64 nor arm64: name one by --architecture; {USAGE}")
+        })
     }
 
-    fn is_this_machines(self) -> Result<bool> {
-        Ok(self == Self::of_this_machine()?)
+    fn is_this_machines(self) -> bool {
+        self.rust == std::env::consts::ARCH
     }
 
     /// What tools that make programs for it begin with.
@@ -175,16 +189,18 @@ impl Architecture {
 struct Builder<'b> {
     root: &'b Path,
     profile: &'b str,
-    architecture: Architecture,
+    /// `None` for an ordinary program of this machine, whatever that is.
+    architecture: Option<Architecture>,
     is_static: bool,
 }
 
 impl Builder<'_> {
-    /// Rust's name of the target, where it is not this machine's ordinary one.
-    fn target(self) -> Result<Option<String>> {
+    /// For which architecture it is built, and Rust's name of the target, where that is not this machine's ordinary one.
+    fn target(self) -> Option<(Architecture, String)> {
+        let architecture = self.architecture?;
         let libc = if self.is_static { "musl" } else { "gnu" };
-        let target = format!("{}-unknown-linux-{libc}", self.architecture.rust);
-        Ok((self.is_static || !self.architecture.is_this_machines()?).then_some(target))
+        let target = format!("{}-unknown-linux-{libc}", architecture.rust);
+        (self.is_static || !architecture.is_this_machines()).then_some((architecture, target))
     }
 
     /// Builds the program; where it is.
@@ -193,8 +209,8 @@ impl Builder<'_> {
         cargo.current_dir(self.root).args(["build", "--locked", "--package", "steadfast"]);
         cargo.args(["--profile", self.profile]);
         let mut built = target_directory(self.root);
-        if let Some(target) = self.target()? {
-            self.prepare(&target, &mut cargo)?;
+        if let Some((architecture, target)) = self.target() {
+            self.prepare(architecture, &target, &mut cargo)?;
             built.push(&target);
         }
         let status = cargo.status().context("cargo")?;
@@ -206,15 +222,15 @@ impl Builder<'_> {
     }
 
     /// Makes sure of Rust's library and a C compiler for a target, and tells cargo of them.
-    fn prepare(self, target: &str, cargo: &mut Command) -> Result<()> {
+    fn prepare(self, architecture: Architecture, target: &str, cargo: &mut Command) -> Result<()> {
         let added = Command::new("rustup").args(["target", "add", target]).status();
         if !added.is_ok_and(|status| status.success()) {
             bail!("Rust's library for {target} is missing; by hand: rustup target add {target}");
         }
-        let is_here = self.architecture.is_this_machines()?;
-        let (package, compiler) = match (is_here, self.is_static) {
-            (true, true) => ("musl-tools", "musl-gcc".to_owned()),
-            _ => (self.architecture.compiler, format!("{}-gcc", self.architecture.tools())),
+        let (package, compiler) = if architecture.is_this_machines() && self.is_static {
+            ("musl-tools", "musl-gcc".to_owned())
+        } else {
+            (architecture.compiler, format!("{}-gcc", architecture.tools()))
         };
         packages::ensure(&[package])?;
         let name = target.replace('-', "_");
@@ -222,16 +238,19 @@ impl Builder<'_> {
             .args(["--target", target])
             .env(format!("CC_{name}"), &compiler)
             // The headers of a compiler for glibc have checks in them that musl lacks.
-            .env(format!("CFLAGS_{name}"), "-U_FORTIFY_SOURCE")
-            .env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), &compiler);
+            .env(format!("CFLAGS_{name}"), "-U_FORTIFY_SOURCE");
+        // musl-gcc links a program that asks for musl's loader; the ordinary linker takes what comes with Rust.
+        if !(architecture.is_this_machines() && self.is_static) {
+            cargo.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), &compiler);
+        }
         Ok(())
     }
 }
 
 /// Builds the program as one file that needs no library of its machine, and puts it beside the packages.
-fn static_program(builder: &Builder<'_>, all: &Path) -> Result<()> {
+fn static_program(builder: &Builder<'_>, architecture: Architecture, all: &Path) -> Result<()> {
     let program = builder.build()?;
-    let architecture = builder.architecture.debian;
+    let architecture = architecture.debian;
     let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
     if has_interpreter(&bytes).context("the program is no ELF file of 64 bits")? {
         bail!("{} is not static: it asks for a loader of libraries", program.display());
@@ -246,6 +265,12 @@ fn static_program(builder: &Builder<'_>, all: &Path) -> Result<()> {
     }
     println!("static program: {}", file.display());
     Ok(())
+}
+
+/// For which machine a program is (`e_machine` of elf(5)); `None` if it is none of 64 bits.
+fn machine(elf: &[u8]) -> Option<u16> {
+    let is_elf = elf.get(..6)? == b"\x7fELF\x02\x01";
+    Some(u16::from_le_bytes(elf.get(18..20)?.try_into().ok()?)).filter(|_| is_elf)
 }
 
 /// Whether a program wants to be started by another one, which loads its libraries; `None` if it is none (elf(5)).
@@ -388,6 +413,9 @@ mod tests {
         // This test is one.
         let own = fs::read(std::env::current_exe().expect("its path")).expect("its file");
         assert_eq!(has_interpreter(&own), Some(true));
+        let here = Architecture::of_this_machine().ok().map(|it| it.elf);
+        assert!(here.is_none_or(|here| machine(&own) == Some(here)));
+        assert_eq!(machine(&own[..19]), None);
         assert_eq!(has_interpreter(&own[..100]), None);
         assert_eq!(has_interpreter(b"#!/bin/sh"), None);
         // A header alone, without segments.
@@ -395,6 +423,32 @@ mod tests {
         header[56] = 0;
         header[57] = 0;
         assert_eq!(has_interpreter(&header), Some(false));
+    }
+
+    #[test]
+    fn what_a_static_file_has_no_use_for_is_refused() {
+        let parsed =
+            |text: &str| Options::parse(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for words in
+            ["--kind static --revision 2", "--kind static --program a", "--kind x", "--kind"]
+        {
+            assert!(parsed(words).is_err(), "{words}");
+        }
+        let options = parsed("--kind static --architecture arm64").expect("understood");
+        let builder = |architecture, is_static| Builder {
+            root: Path::new("/"),
+            profile: "dev",
+            architecture,
+            is_static,
+        };
+        let target = |builder: Builder<'_>| builder.target().map(|(_, target)| target);
+        let wanted = Some("aarch64-unknown-linux-musl".to_owned());
+        assert_eq!(target(builder(options.architecture, options.is_static)), wanted);
+        let options = parsed("--revision 2").expect("understood");
+        assert_eq!((options.revision, options.is_static), (Some(2), false));
+        // The ordinary program of this machine.
+        assert_eq!(target(builder(None, false)), None);
+        assert!(parsed("--architecture sparc").is_err());
     }
 
     #[test]

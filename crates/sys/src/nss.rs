@@ -168,7 +168,9 @@ fn found<E, R>(
 /// Always.
 #[cfg(not(target_env = "gnu"))]
 pub fn netgroup_hosts(netgroup: &str) -> io::Result<Option<Vec<Option<String>>>> {
-    let why = format!("netgroup {netgroup:?}: the static build of steadfast has no netgroups");
+    let why = format!(
+        "netgroup {netgroup:?}: the static build of steadfast has those of /etc/netgroup alone"
+    );
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 
